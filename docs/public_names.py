@@ -11,6 +11,7 @@ from typing import Any
 PUBLIC = {
     "fieldwatch": "For a loop of your own, and for reading what it left: [adopt.md](adopt.md).",
     "fieldwatch.pipeline": "For a pipeline, a loop that has commands: [pipelines.md](pipelines.md).",
+    "fieldwatch.notebook": "For runs in notebooks: [view.md](view.md#notebooks).",
     "fieldwatch.rules": "For health rules of your own: [adopt.md](adopt.md#your-own-rule-your-own-sink).",
     "fieldwatch.files": "For reading what a user named, and for output that is whole or not there.",
     "fieldwatch.lazy": "For packages that import their names at first use.",

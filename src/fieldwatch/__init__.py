@@ -18,13 +18,11 @@ if TYPE_CHECKING:
     from fieldwatch.guard import Diverged, Rollback, Verdict
     from fieldwatch.health import GENERAL, Finding, Rule, examine
     from fieldwatch.measure import Phase, Terms, Window
-    from fieldwatch.monitor.notebook import LiveView, live
     from fieldwatch.record import TOOLKIT, Block, Catalogue, History, Metric, Sink, WriterFailed, follow, read_history
     from fieldwatch.record.charts import Chart, Layout, Margin, Tab
     from fieldwatch.record.config import ConfigMismatch
     from fieldwatch.record.exports import export_record
     from fieldwatch.report.account import account_of
-    from fieldwatch.report.compare import Comparison, compare_runs
     from fieldwatch.run import (
         Declared,
         Guard,
@@ -51,7 +49,6 @@ __all__ = [
     "Chart",
     "CheckpointError",
     "Checkpoints",
-    "Comparison",
     "ConfigMismatch",
     "Declared",
     "Diverged",
@@ -61,7 +58,6 @@ __all__ = [
     "InputError",
     "Interrupted",
     "Layout",
-    "LiveView",
     "Margin",
     "Metric",
     "MicroBatches",
@@ -86,12 +82,10 @@ __all__ = [
     "Window",
     "WriterFailed",
     "account_of",
-    "compare_runs",
     "default_sinks",
     "examine",
     "export_record",
     "follow",
-    "live",
     "preserve_random_state",
     "profile_tensors",
     "read_history",

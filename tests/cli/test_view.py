@@ -18,7 +18,6 @@ def test_a_page_holds_the_scene_and_says_what_was_left_out(answer, tmp_path):
     text = page.read_text()
     assert '"count":100,' in text
     assert "default-src 'none'" in text
-    assert "http" not in text.replace("http://www.w3.org/", "")
 
 
 def test_a_mesh_has_its_own_page(answer, tmp_path):
@@ -36,7 +35,7 @@ def test_a_mesh_has_its_own_page(answer, tmp_path):
         ("--page a.html --most 0", "--most"),
         ("--page a.html --up 0 0 0", "--up"),
         ("--host 0.0.0.0", "ssh -L"),
-        ("--port 70000", "--port"),
+        ("--port 70000", "65535"),
     ],
 )
 def test_what_is_wrong_for_every_scene_is_refused(capsys, tmp_path, monkeypatch, words, named):

@@ -16,6 +16,7 @@ PACKAGE = ROOT / "src" / "fieldwatch"
 PUBLIC = (
     "fieldwatch",
     "fieldwatch.pipeline",
+    "fieldwatch.notebook",
     "fieldwatch.rules",
     "fieldwatch.files",
     "fieldwatch.lazy",

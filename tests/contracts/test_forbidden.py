@@ -23,6 +23,11 @@ BROAD_BORDERS = {
         "measure/out_of_memory.py",
         "call",
     ): "code of strangers, called by torch: printed, and torch raises its own error",
+    ("monitor/notebook/live_view.py", "_work"): "thread border: printed; a view must not end the training",
+    (
+        "recon/commands/view/training_window.py",
+        "_show",
+    ): "code of strangers (viser): printed; it must not end the training",
     ("registry/installed.py", "_load"): "code of strangers: a package that cannot be imported; chained",
     ("record/writer.py", "_work"): "thread border: raised in the training thread",
     ("replay/replay.py", "train"): "user code: an exception of the step is a result of the replay",

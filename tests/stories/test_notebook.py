@@ -40,7 +40,7 @@ def test_the_example_runs_and_every_object_shows_itself(client, tmp_path):
     notebook = nbformat.read(EXAMPLE, as_version=4)
     assert all(not cell.get("outputs") for cell in notebook.cells)
     # The cell with the training is run twice: interrupted, and gone on with.
-    (training,) = [cell for cell in notebook.cells if "fw.live" in cell.source]
+    (training,) = [cell for cell in notebook.cells if "live(folder" in cell.source]
     again = json.loads(json.dumps(training))
     training.source = "import signal\ninterrupting = True\n" + with_interruption(training.source)
     training.metadata["tags"] = ["raises-exception"]

@@ -80,8 +80,8 @@ class TrainingFlags:
     log_every: int | None = None
     """Steps between two summary lines of RUN/log.txt: by default 100, or what the resumed run was started with."""
     viewer: bool = False
-    """Show the model in a browser on this machine while it trains: depth, normals, photos beside it, pause, steps.
-    The numbers stay the same. Needs the extra viewer."""
+    """Show the model in a browser on this machine while it trains; it can be paused. The numbers stay the same. Needs
+    the extra viewer."""
     viewer_port: int = 8080
     """Port of --viewer; from another machine: ssh -L 8080:localhost:8080 MACHINE."""
     strict: bool = False
@@ -106,7 +106,7 @@ class NewRunFlags(TrainingFlags):
     main_flags: ClassVar[FlagGroups] = {
         DATA: ("out", "preset", "doctor"),
         SAVING: ("resume",),
-        MACHINE: ("supervise", "viewer"),
+        MACHINE: ("supervise",),
         RECORDS: ("profile_tensors", "csv", "wandb", "mlflow", "strict", "json"),
     }
 

@@ -125,18 +125,18 @@ class Finding:
 
     def _repr_html_(self) -> str:
         """Return the finding as the output of a notebook's cell."""
-        from fieldwatch.base import cell  # noqa: PLC0415  only notebooks need it
+        from fieldwatch.base.cell import Level, card, paragraphs  # noqa: PLC0415  at first use
 
         facts = (f"{self.certainty} ({percent(self.confidence, 0)})",) if self.is_explained else ()
         cause = f"Most likely because of {self.because_of}." if self.because_of else ""
-        levels: Mapping[Severity, cell.Level] = {"note": "notes", "warning": "findings", "error": "failed"}
-        return cell.card(
+        levels: Mapping[Severity, Level] = {"note": "notes", "warning": "findings", "error": "failed"}
+        return card(
             self.label,
             level=levels[self.severity],
             label=self.severity,
             headline=self.message,
             facts=facts,
-            parts=[cell.paragraphs([self.remedy, cause])],
+            parts=[paragraphs([self.remedy, cause])],
         )
 
 

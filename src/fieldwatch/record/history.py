@@ -183,24 +183,31 @@ class History:
 
     def _repr_html_(self) -> str:
         """Return the history as the output of a notebook's cell: the total loss, and a table of the metrics."""
-        from fieldwatch.base import cell  # noqa: PLC0415  only notebooks need it
+        from fieldwatch.base.cell import (  # noqa: PLC0415  at first use
+            Html,
+            card,
+            curve,
+            paragraphs,
+            sparkline,
+            table,
+        )
 
         names = sorted(self.names(), key=lambda name: not name.startswith(f"{tags.LOSS}/"))
-        parts: list[cell.Html] = []
+        parts: list[Html] = []
         if tags.TOTAL in self and len(self[tags.TOTAL]) > 1:
             total = self[tags.TOTAL]
-            parts.append(cell.curve(tags.TOTAL, total.steps, total.values))
+            parts.append(curve(tags.TOTAL, total.steps, total.values))
         rows = [_summary(name, self[name]) for name in names[:_SHOWN]]
         if rows:
             columns = ("metric", "values", "first", "last", "lowest", "highest", "")
-            curves = [cell.sparkline(name, self[name].steps, self[name].values) for name in names[:_SHOWN]]
+            curves = [sparkline(name, self[name].steps, self[name].values) for name in names[:_SHOWN]]
             shown = [(*row, drawn) for row, drawn in zip(rows, curves, strict=True)]
-            parts.append(cell.table(columns, shown, numeric=range(1, 6)))
+            parts.append(table(columns, shown, numeric=range(1, 6)))
         rest = len(names) - len(rows)
-        parts.append(cell.paragraphs([f"and {rest:,} more: history.names() lists them all" if rest else ""]))
+        parts.append(paragraphs([f"and {rest:,} more: history.names() lists them all" if rest else ""]))
         headline = f"{self._recorded_steps()}, {len(names):,} metrics"
         level = "notes" if rows else "empty"
-        return cell.card("History", level=level, label="record", headline=headline, parts=parts)
+        return card("History", level=level, label="record", headline=headline, parts=parts)
 
     def _recorded_steps(self) -> str:
         return f"steps {self.first:,} to {self.step:,}" if self.step >= 0 else "no steps"

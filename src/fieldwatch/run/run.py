@@ -448,7 +448,7 @@ class Run:
     def _repr_html_(self) -> str:
         """Return the run as the output of a notebook's cell: state, losses and findings, as recorded in its folder."""
         from fieldwatch.monitor.notebook import run_card  # noqa: PLC0415  at first use
-        from fieldwatch.monitor.watch import Watcher  # noqa: PLC0415
+        from fieldwatch.monitor.watch import Watcher  # noqa: PLC0415  at first use
 
         with Watcher(self.folder) as watcher:
             return run_card(watcher.refresh())

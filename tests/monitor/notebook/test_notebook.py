@@ -6,9 +6,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from fieldwatch import InputError, Run, live
+from fieldwatch import InputError, Run
 from fieldwatch.monitor.notebook import run_card, run_line
 from fieldwatch.monitor.watch import Watcher
+from fieldwatch.notebook import live
 
 
 @pytest.fixture

@@ -89,8 +89,7 @@ class LiveView:
                 if not self._update():
                     return
                 cost = time.thread_time() - before
-        # The border of the thread: a view that fails must not be silent, and must not end the training.
-        except Exception:  # noqa: BLE001  printed
+        except Exception:  # noqa: BLE001  thread border: printed; a view must not end the training
             sys.stderr.write(f"fieldwatch: the live view of {self.folder} ended:\n{traceback.format_exc()}")
 
 
@@ -132,7 +131,7 @@ def live(run: InFolder | Path | str, *, every: float = 2.0) -> LiveView:
     Without a notebook, it prints a line per update. The view ends with the run, with the block of a ``with`` statement,
     or with ``close()``::
 
-        with fieldwatch.live("runs/bear"), Run("runs/bear") as run:
+        with live("runs/bear"), Run("runs/bear") as run:
             ...
 
     Args:

@@ -8,12 +8,13 @@ if TYPE_CHECKING:
     from fieldwatch.report.compare.account import comparison_account
     from fieldwatch.report.compare.align import By, Point
     from fieldwatch.report.compare.comparison import ComparedMetric, Comparison, NoSuchMetric, compare
+    from fieldwatch.report.compare.comparison_card import compare_runs, shown_comparison
     from fieldwatch.report.compare.difference import Divergence, MetricDifference, first_difference
     from fieldwatch.report.compare.figures import Figure, figure_of
     from fieldwatch.report.compare.quality import Meaning, meaning_of
     from fieldwatch.report.compare.seeds import Group, Significance, permutation_test, welch_interval
     from fieldwatch.report.compare.side import RunPhase, Side
-    from fieldwatch.report.compare.sources import NothingToCompare, compare_runs, read_sides, runs_in, side_of
+    from fieldwatch.report.compare.sources import NothingToCompare, read_sides, runs_in, side_of
     from fieldwatch.report.compare.table import tables
 from fieldwatch.report.compare.comparison_json import as_json
 from fieldwatch.report.compare.comparison_text import printable, sentences, title
@@ -45,6 +46,7 @@ __all__ = [
     "read_sides",
     "runs_in",
     "sentences",
+    "shown_comparison",
     "side_of",
     "tables",
     "title",

@@ -102,19 +102,6 @@ class Comparison:
         """The deciding metric: the first one for which two runs have a value and one is better."""
         return next((metric for metric in self.metrics if metric.best_final), None)
 
-    def __repr__(self) -> str:
-        """Return the answer in a line."""
-        # At first use: the sentences are made from comparisons.
-        from fieldwatch.report.compare.comparison_text import title  # noqa: PLC0415
-
-        return f"<Comparison: {title(self)}>"
-
-    def _repr_html_(self) -> str:
-        """Return the comparison as the output of a notebook's cell."""
-        from fieldwatch.report.compare.comparison_card import comparison_card  # noqa: PLC0415  made from comparisons
-
-        return comparison_card(self)
-
 
 def compare(sides: Sequence[Side], patterns: Sequence[str] = (), *, repeats: bool = False) -> Comparison:
     """Compare runs.

@@ -1,14 +1,52 @@
 """A comparison as the output of a notebook's cell: the answer, and the values of every run."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
 
 from fieldwatch.base import number
 from fieldwatch.base.cell import Html, card, paragraphs, table
-from fieldwatch.report.compare.comparison import Comparison
+from fieldwatch.report.compare.comparison import Comparison, compare
 from fieldwatch.report.compare.comparison_text import DIGITS, sentences, title
+from fieldwatch.report.compare.sources import read_sides
 
 MOST_METRICS = 20
 MOST_RUNS = 8
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class ShownComparison(Comparison):
+    """A comparison that shows itself in a notebook."""
+
+    def __repr__(self) -> str:
+        """Return the answer in a line."""
+        return f"<Comparison: {title(self)}>"
+
+    def _repr_html_(self) -> str:
+        """Return the comparison as the output of a notebook's cell."""
+        return comparison_card(self)
+
+
+def compare_runs(*runs: Path | str, metrics: Sequence[str] = (), repeats: bool = False) -> ShownComparison:
+    """Compare runs: which one is better, and why.
+
+    Args:
+        runs: run folders, TensorBoard folders, event files, or folders of these.
+        metrics: names of metrics, with `*` for any text; by default those with a known better direction.
+        repeats: whether the runs of each given folder repeat an experiment (needed if they have no config).
+
+    Raises:
+        MissingPathError: if a path does not exist.
+        NoEventFiles: if a path contains no run of any kind.
+        NothingToCompare: if fewer than two or more than 200 runs were found.
+        NoSuchMetric: if a pattern matches no metric of any run.
+    """
+    return shown_comparison(compare(read_sides([Path(run) for run in runs]), metrics, repeats=repeats))
+
+
+def shown_comparison(comparison: Comparison) -> ShownComparison:
+    """Return a comparison that shows itself."""
+    return ShownComparison(**{field.name: getattr(comparison, field.name) for field in fields(comparison)})
 
 
 def comparison_card(comparison: Comparison) -> Html:

@@ -9,7 +9,6 @@ from fieldwatch.base import InputError, MissingPathError
 from fieldwatch.record import DAMAGED, Better, History, Manifest, holds_run, read_history, read_manifest
 from fieldwatch.record.config import flattened
 from fieldwatch.report.account import account_from
-from fieldwatch.report.compare.comparison import Comparison, compare
 from fieldwatch.report.compare.side import RunPhase, Side
 from fieldwatch.report.foreign import NoEventFiles, holds_event_files, read_foreign_run
 
@@ -43,23 +42,6 @@ def read_sides(places: Sequence[Path]) -> list[Side]:
         raise NothingToCompare(f"expected at most {MOST} runs, got {len(runs)}: give fewer")
     names = short_names([run for run, _ in runs])
     return [side_of(run, name, str(place)) for (run, place), name in zip(runs, names, strict=True)]
-
-
-def compare_runs(*runs: Path | str, metrics: Sequence[str] = (), repeats: bool = False) -> Comparison:
-    """Compare runs: which one is better, and why.
-
-    Args:
-        runs: run folders, TensorBoard folders, event files, or folders of these.
-        metrics: names of metrics, with `*` for any text; by default those with a known better direction.
-        repeats: whether the runs of each given folder repeat an experiment (needed if they have no config).
-
-    Raises:
-        MissingPathError: if a path does not exist.
-        NoEventFiles: if a path contains no run of any kind.
-        NothingToCompare: if fewer than two or more than 200 runs were found.
-        NoSuchMetric: if a pattern matches no metric of any run.
-    """
-    return compare(read_sides([Path(run) for run in runs]), metrics, repeats=repeats)
 
 
 def runs_in(place: Path) -> list[Path]:

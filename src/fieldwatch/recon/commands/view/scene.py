@@ -18,7 +18,9 @@ from fieldwatch.recon.data import GaussianCloud, PhotoSet, open_splat_folder, re
 from fieldwatch.recon.data.gaussians import PlyError, SplatFolder, is_sog_folder
 from fieldwatch.recon.geometry import Camera, focus_point
 from fieldwatch.recon.mesh import MeshError, Triangles, read_mesh
-from fieldwatch.recon.pipelines import normals, splats
+from fieldwatch.recon.pipelines.normals import camera_in_world, surface_mesh
+from fieldwatch.recon.pipelines.normals import open_run as open_normals
+from fieldwatch.recon.pipelines.splats import REFINED_PIPELINE, fused_cloud, open_drawn_run, upwards
 
 MESH_ENDINGS = (".obj", ".glb")
 _Y_DOWN = (0.0, -1.0, 0.0)
@@ -89,7 +91,7 @@ def open_scene(path: Path, *, checkpoint: str = "last", device: Device = "auto")
 
 def _of_folder(path: Path, folder: SplatFolder) -> ViewedScene:
     cloud = folder.gaussians()
-    up = _vector(splats.upwards(folder.cameras)) if folder.cameras else _Y_DOWN
+    up = _vector(upwards(folder.cameras)) if folder.cameras else _Y_DOWN
     title = f"{path.resolve().name}, iteration {folder.iterations[-1]:,}"
     return ViewedScene(title=title, gaussians=cloud, cameras=folder.cameras, up=up, notes=cloud.notes)
 
@@ -102,27 +104,27 @@ def _of_mesh(path: Path, mesh: Triangles) -> ViewedScene:
 def _of_run(path: Path, checkpoint: str, device: Device) -> ViewedScene:
     pipeline = read_manifest(path).about.get("pipeline")
     if pipeline == "normals":
-        stored = open_stored(partial(normals.open_run, device=device), path, checkpoint)
-        mesh = normals.surface_mesh(stored.model, stored.scene, stored.config.mesh_resolution)
+        stored = open_stored(partial(open_normals, device=device), path, checkpoint)
+        mesh = surface_mesh(stored.model, stored.scene, stored.config.mesh_resolution)
         if not len(mesh.faces):
             raise InputError(f"the field of step {stored.step} has no surface yet: choose another --checkpoint")
         # The mesh is in the world.
-        cameras = tuple(normals.camera_in_world(camera, stored.scene) for camera in stored.scene.maps.cameras)
-        up = _vector(splats.upwards(cameras))
+        cameras = tuple(camera_in_world(camera, stored.scene) for camera in stored.scene.maps.cameras)
+        up = _vector(upwards(cameras))
         steps = {"steps": tuple(stored_steps(Checkpoints(path / "checkpoints"), path)), "step": stored.step}
         return ViewedScene(title=_titled(path, stored.step), mesh=mesh, cameras=cameras, up=up, **steps)
-    if pipeline not in ("splats", splats.REFINED_PIPELINE):
+    if pipeline not in ("splats", REFINED_PIPELINE):
         raise BadInput(
             f"{path} is a run of {pipeline or 'another program'}: expected one of splats, refined or normals"
         )
-    drawn = open_stored(partial(splats.open_drawn_run, device=device), path, checkpoint)
+    drawn = open_stored(partial(open_drawn_run, device=device), path, checkpoint)
     cameras = drawn.scene.photos.cameras
-    cloud = splats.fused_cloud(drawn.model)
+    cloud = fused_cloud(drawn.model)
     return ViewedScene(
         title=_titled(path, drawn.step),
         gaussians=cloud,
         cameras=cameras,
-        up=_vector(splats.upwards(cameras)),
+        up=_vector(upwards(cameras)),
         photo=partial(thumbnail, drawn.scene.photos),
         steps=tuple(stored_steps(Checkpoints(path / "checkpoints"), path)),
         step=drawn.step,

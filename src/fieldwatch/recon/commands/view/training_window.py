@@ -158,8 +158,8 @@ class TrainingWindow:
                     if waited >= max(wait, _SHORTEST_WAIT):
                         self._draw(run, drawing, client)
                         self._drawn[number] = (*wanted, run.step_index)
-        # The border to the training, which a window must not end: out of memory, a connection that broke.
-        except Exception:  # noqa: BLE001  printed
+        # Out of memory, or a connection that broke.
+        except Exception:  # noqa: BLE001  code of strangers (viser): printed; it must not end the training
             self._failed = True
             sys.stderr.write(f"fieldwatch: the window ended, and the training goes on:\n{traceback.format_exc()}")
 
