@@ -1,4 +1,4 @@
-"""Somebody opens the page of Gaussians in a browser, without network: it draws them in the right colors, or says why not."""
+"""Somebody opens the page of Gaussians in a browser, without network: it draws the right colors, or says why not."""
 
 import math
 import re
