@@ -6,7 +6,7 @@ import time
 import traceback
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, Self, final
+from typing import Any, Protocol, Self, final, runtime_checkable
 
 from fieldwatch.base import InputError
 from fieldwatch.base.cell import Html
@@ -22,6 +22,7 @@ _LONGEST = 60.0
 _JOIN = 5.0
 
 
+@runtime_checkable
 class InFolder(Protocol):
     """Anything with a folder, such as a run."""
 
