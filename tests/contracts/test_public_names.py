@@ -60,7 +60,11 @@ def test_a_name_without_an_explanation_is_none():
 
 
 def test_the_page_of_public_names_explains_all_of_them(offered, root):
-    assert explained((root / "docs" / "api.md").read_text()) == offered
+    adapters = "fieldwatch.adapters"
+    assert explained((root / "docs" / "api.md").read_text()) == {k: v for k, v in offered.items() if k != adapters}
+    # Their signatures can only be read where their frameworks are installed, so they have a page written by hand.
+    page = (root / "docs" / "adapters.md").read_text()
+    assert [name for name in sorted(offered[adapters]) if f"`{name}`" not in page and f"{name}(" not in page] == []
 
 
 def missing_docstrings(tree: ast.Module) -> list[str]:

@@ -1,7 +1,7 @@
 """`StepUpdates`: the updates of one step, each measured, decided, and then applied or refused."""
 
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, Protocol, TypeAlias, cast
+from typing import Any, Protocol, TypeAlias, cast, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -43,6 +43,7 @@ REFUSED = "Guard/refused"
 LOSS_SCALE = "Guard/loss_scale"
 
 
+@runtime_checkable
 class StepValues(Protocol):
     """What a step has recorded."""
 

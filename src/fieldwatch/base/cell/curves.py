@@ -61,11 +61,15 @@ def _path(steps: Floats, values: Floats, width: int, height: int) -> str:
     if not len(finite):
         return ""
     kept = _kept(values)
-    x, y = steps[kept], values[kept]
+    x = steps[kept]
+    y = values[kept]
     if _is_wide(finite):
-        y, finite = np.log(y, where=np.isfinite(y), out=np.full(len(y), np.nan)), np.log(finite)
-    low, high = float(finite.min()), float(finite.max())
-    begin, end = float(x[0]), float(x[-1])
+        y = np.log(y, where=np.isfinite(y), out=np.full(len(y), np.nan))
+        finite = np.log(finite)
+    low = float(finite.min())
+    high = float(finite.max())
+    begin = float(x[0])
+    end = float(x[-1])
     across = (x - begin) / (end - begin or 1.0) * width
     # Two pixels at the top and bottom for the width of the line.
     down = height - 2 - (y - low) / (high - low or 1.0) * (height - 4)
