@@ -1,5 +1,6 @@
 """LPIPS against its definition, and the errors for missing or damaged weights."""
 
+import importlib.util
 import sys
 import types
 from importlib.machinery import ModuleSpec
@@ -53,6 +54,16 @@ def folder(network, lines, tmp_path_factory):
 @pytest.fixture(autouse=True)
 def elsewhere(monkeypatch, tmp_path):
     """Hide weights that are installed on this machine."""
+    installed = importlib.util.find_spec
+    site = str(tmp_path)
+
+    def find_spec(name, package=None):
+        # torchmetrics comes with Lightning, and brings weights.
+        spec = installed(name, package)
+        real = name == "torchmetrics" and spec is not None and not str(spec.origin).startswith(site)
+        return None if real else spec
+
+    monkeypatch.setattr(importlib.util, "find_spec", find_spec)
     for name in ("TORCH_HOME", "XDG_CACHE_HOME"):
         monkeypatch.setenv(name, str(tmp_path / name))
     monkeypatch.delenv("FIELDWATCH_LPIPS", raising=False)

@@ -41,7 +41,7 @@ def unpacked(packed):
         "centers": np.sign(codes) * packed.unit * np.expm1(np.abs(codes) * packed.reach),
         "log_scales": low + step * scales.reshape(-1, 3),
         "quaternions": turns.view(np.int8).reshape(-1, 4) / 127,
-        "colors": 2 * tints.reshape(-1, 4)[:, :3] / 255 - 0.5,
+        "colors": 2.0 * tints.reshape(-1, 4)[:, :3].astype(float) / 255 - 0.5,
         "opacities": tints.reshape(-1, 4)[:, 3] / 255,
         "tilts": packed.tilt / 127 * tilts.view(np.int8).reshape(-1, 3, 3),
     }

@@ -273,14 +273,13 @@ class SplatsConfig:
         skip_unreadable: skip missing or damaged photos with a note instead of rejecting the scene.
         longer_side: maximum length of a photo's longer side, in pixels; larger photos are downscaled by area averaging.
         held_out: hold out every N-th photo, by name, for evaluation; 0 holds out none.
-        background: background color; "auto" uses the color of a plain backdrop if one surrounds the object in the
-            photos, and black otherwise.
+        background: background color; "auto" uses that of a plain backdrop around the object, or black.
         transparency: color behind transparent pixels in training: "random" samples a new color at every step, so that
             opaque Gaussians are penalized wherever a photo is transparent; "background" always uses the background
             color.
         memory_gb: memory for decoded photos, in GiB; photos that do not fit are decoded ahead of their step.
         views: number of photos of the built-in scene.
-        regularization: set of surface terms (-r): planar, dn_consistency, density, sdf, none.
+        regularization: set of surface terms (-r).
         coarse_iterations: last iteration of training. With a checkpoint, a value before the start of the coarse stage
             counts from the loaded iteration, as do the test iterations.
         schedule_scale: number of steps per iteration; None selects 1, or 0.2 for the built-in scene.
