@@ -23,7 +23,8 @@ def cloud(count=200, seed=0, **changes):
         "log_scales": torch.randn(count, 3, generator=draw) - 3,
         "quaternions": torch.randn(count, 4, generator=draw),
         "opacity_logits": torch.randn(count, generator=draw),
-        "constant": torch.randn(count, 3, generator=draw),
+        # Codes of colors reach from -0.5 to 1.5.
+        "constant": torch.randn(count, 3, generator=draw).clamp(-3, 3),
         "rest": 0.3 * torch.randn(count, 15, 3, generator=draw),
     }
     return GaussianCloud(**values | changes)
