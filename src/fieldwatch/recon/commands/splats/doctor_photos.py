@@ -2,15 +2,17 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from fieldwatch.cli.kit import DataFinding, DataReport
+from fieldwatch.recon.commands.splats.doctor_colors import MOST_PHOTOS, PhotoColors, background_findings, sample_colors
 from fieldwatch.recon.commands.splats.doctor_reprojection import (
     content_findings,
     observed_points,
@@ -19,18 +21,16 @@ from fieldwatch.recon.commands.splats.doctor_reprojection import (
 from fieldwatch.recon.data import PhotoOptions, PhotoSet, read_colmap, read_transforms
 from fieldwatch.recon.data.colmap import ColmapModel, read_colmap_model, read_colmap_observations
 from fieldwatch.recon.data.exports import is_camera_export, read_camera_export
-from fieldwatch.recon.data.photos import PhotoFiles, read_reduced
 from fieldwatch.recon.geometry import Camera, far_cameras
 from fieldwatch.rules import Severity
 
 MODELS = ("sparse/0", "sparse", ".", "distorted/sparse/0", "colmap/sparse/0", "dense/sparse")
 PICTURES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp"})
 _FOLDERS = ("images", "input", "rgb", "photos")
-# Exposure: number of photos that are decoded, their longer side in pixels, and the tolerance in stops.
-_MAX_DECODED, _BRIGHTNESS_SIDE = 40, 96
 # Number of photos that are decoded to prove that they are complete, longer side at which pixels are compared, and
 # number of points whose visibility is checked.
 _MAX_CHECKED, _COMPARED_SIDE, _MAX_PROJECTED = 200, 1024, 5000
+# Exposure: the tolerance in stops.
 _MAX_STOPS = 1.0
 # A single exposure: so many robust deviations from the median, with a smallest spread in stops, for so few photos.
 _FAR_EXPOSURE, _MIN_SPREAD, _MAX_FAR_SHARE = 5.0, 0.1, 0.1
@@ -80,28 +80,33 @@ def photos_report(path: Path, _options: None) -> DataReport:
         kind=kind,
         facts=photo_facts(photos, model),
         notes=notes,
-        findings=_ranked([*far_findings(photos), *scene_findings(compared, path, model)]),
+        findings=_ranked([*far_findings(photos), *scene_findings(compared, sample_colors(compared), path, model)]),
         command=f"fieldwatch train splats --data {path}",
     )
 
 
-def check_scene(photos: PhotoSet, path: Path | None) -> tuple[DataFinding, ...]:
-    """Check the photos of a training.
+def check_scene(photos: PhotoSet, path: Path | None, background: Float[Tensor, "3"]) -> tuple[DataFinding, ...]:
+    """Check the photos of a training; the background comes first, since it explains most of a bad result.
 
     Args:
         photos: photos at the size at which they are trained on.
         path: folder with the sparse model that they come from; None or a folder without one checks the photos alone.
+        background: background color of the training, RGB in [0, 1].
 
     Raises:
         ColmapError: the model is damaged.
     """
     model = None if path is None or not path.is_dir() or has_transforms(path) else _model(path)
-    return scene_findings(photos, path if model is not None else None, model)
+    colors = sample_colors(photos)
+    found = scene_findings(photos, colors, path if model is not None else None, model)
+    return (*background_findings(photos, colors, background), *found)
 
 
-def scene_findings(photos: PhotoSet, path: Path | None, model: ColmapModel | None) -> tuple[DataFinding, ...]:
+def scene_findings(
+    photos: PhotoSet, colors: Mapping[int, PhotoColors], path: Path | None, model: ColmapModel | None
+) -> tuple[DataFinding, ...]:
     """Return the findings of all checks, the most severe first."""
-    findings = [*camera_findings(photos), *intrinsics_findings(photos), *exposure_findings(photos)]
+    findings = [*camera_findings(photos), *intrinsics_findings(photos), *exposure_findings(photos, colors)]
     if model is not None and path is not None:
         folder = _model_folder(path)
         observations = {} if folder is None else read_colmap_observations(folder)
@@ -278,11 +283,9 @@ def unused_findings(path: Path, photos: PhotoSet) -> Iterator[DataFinding]:
         )
 
 
-def exposure_findings(photos: PhotoSet) -> Iterator[DataFinding]:
-    """Compare the brightness of at most about forty photos, evenly spaced over the set."""
-    indices = range(0, len(photos), max(len(photos) // _MAX_DECODED, 1))
-    names = photos.names
-    stops = {names[i]: _brightness(reduced_pixels(photos, i)) for i in indices}
+def exposure_findings(photos: PhotoSet, colors: Mapping[int, PhotoColors]) -> Iterator[DataFinding]:
+    """Compare the brightness of photos whose colors were sampled."""
+    stops = {photos.names[index]: each.stops for index, each in colors.items()}
     values = torch.tensor(list(stops.values()), dtype=torch.float64)
     median = float(values.median())
     if black := [name for name, value in stops.items() if value == -math.inf]:
@@ -342,7 +345,7 @@ def mask_findings(photos: PhotoSet) -> Iterator[DataFinding]:
     """Check that masks show something and hide something, in at most about forty photos, evenly spaced."""
     if not photos.masked:
         return
-    indices = range(0, len(photos), max(len(photos) // _MAX_DECODED, 1))
+    indices = range(0, len(photos), max(len(photos) // MOST_PHOTOS, 1))
     masks = {photos.names[i]: photos[i].mask for i in indices}
     shares = {name: float((mask > 127).float().mean()) for name, mask in masks.items() if mask is not None}
     nothing = [name for name, share in shares.items() if share < _MIN_MASK]
@@ -407,20 +410,6 @@ def _observed(model: ColmapModel) -> dict[str, Tensor]:
 
 def _behind(points: Tensor, camera: Camera) -> int:
     return int((camera.project(points.double())[1] <= 0).sum())
-
-
-def reduced_pixels(photos: PhotoSet, index: int) -> Tensor:
-    """Return a photo for its colors alone, without the cost of decoding all of its pixels where that is possible."""
-    if isinstance(photos.read, PhotoFiles) and not photos.transparent:
-        return read_reduced(photos.read.files[index].path, 4 * _BRIGHTNESS_SIDE)
-    return photos[index].image
-
-
-def _brightness(image: Tensor) -> float:
-    """Return the mean brightness of a photo in stops relative to white; minus infinity if it is black."""
-    step = max(max(image.shape[:2]) // _BRIGHTNESS_SIDE, 1)
-    mean = float(image[::step, ::step].float().mean()) / 255
-    return math.log2(mean) if mean > 0.5 / 255 else -math.inf
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -11,7 +11,6 @@ from rich.table import Table
 from fieldwatch.cli.kit import DataFinding
 from fieldwatch.pipeline import Job, Outcome, RunChoices
 from fieldwatch.recon.commands.doctor_settings import setting_findings
-from fieldwatch.recon.commands.splats.doctor_background import background_findings
 from fieldwatch.recon.commands.splats.doctor_photos import check_scene
 from fieldwatch.recon.commands.view.splats_window import Look, splats_window
 from fieldwatch.recon.losses import find_lpips
@@ -84,10 +83,7 @@ def check(config: SplatsConfig, scene: Scene, preset: SplatsConfig | None) -> tu
     """
     # The built-in scene needs no check.
     known = config.data is None and config.checkpoint_path is None
-    about_data: tuple[DataFinding, ...] = ()
-    if not known:
-        # The background first: it explains more of a bad result than a few photos do.
-        about_data = (*background_findings(scene.photos, scene.background), *check_scene(scene.photos, config.data))
+    about_data = () if known else check_scene(scene.photos, config.data, scene.background)
     # The thresholds and the interval of 3DGS and AbsGS.
     instead = {"growth_pull": 2e-4 if config.growth_options.growth_gradient == "signed" else 1e-3, "reset_every": 3000}
     return (*about_data, *setting_findings(config, preset, MAGNITUDES, instead=instead))

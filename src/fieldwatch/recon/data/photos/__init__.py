@@ -5,7 +5,7 @@ from fieldwatch.recon.data.photos.cache import PhotoStream
 from fieldwatch.recon.data.photos.checking import CheckedPhoto, PhotoCandidate, UsablePhotos, check_photos
 from fieldwatch.recon.data.photos.error import PhotoError
 from fieldwatch.recon.data.photos.folder import PhotoFolder, shortened
-from fieldwatch.recon.data.photos.photo import Photo, PhotoPixels
+from fieldwatch.recon.data.photos.photo import Photo, PhotoPixels, border_pixels
 from fieldwatch.recon.data.photos.photo_file import read_reduced, stored_size
 from fieldwatch.recon.data.photos.photo_set import PhotoSet, every_nth, no_points
 
@@ -23,6 +23,7 @@ __all__ = [
     "PosedPhoto",
     "UsablePhotos",
     "assemble",
+    "border_pixels",
     "check_photos",
     "every_nth",
     "no_points",

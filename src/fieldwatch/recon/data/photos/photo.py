@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from jaxtyping import UInt8
+import torch
+from jaxtyping import Shaped, UInt8
 from torch import Tensor
 
 from fieldwatch.recon.geometry import Camera
@@ -50,3 +51,15 @@ class Photo:
     def name(self) -> str:
         """File name relative to the photo folder."""
         return self.camera.name
+
+
+def border_pixels(image: Shaped[Tensor, "height width 3"], width: int) -> Shaped[Tensor, "n 3"]:
+    """Return the pixels along the four sides of an image, each once.
+
+    Args:
+        image: image of any type of numbers.
+        width: width of the border, pixels.
+    """
+    inner = image[width:-width]
+    sides = (image[:width], image[-width:], inner[:, :width], inner[:, -width:])
+    return torch.cat([side.reshape(-1, 3) for side in sides])

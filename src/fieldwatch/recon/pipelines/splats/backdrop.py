@@ -5,6 +5,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from fieldwatch.recon.data import PhotoSet
+from fieldwatch.recon.data.photos import border_pixels
 
 TOLERANCE = 16 / 255
 """Difference of a color channel from the backdrop's up to which a pixel shows the backdrop."""
@@ -22,15 +23,15 @@ def plain_backdrop(photos: PhotoSet) -> Float[Tensor, "3"] | None:
     the object themselves, and have no backdrop.
 
     Args:
-        photos: photos of the scene; some of them are decoded.
+        photos: photos of the scene; some of them are decoded, and cached for the training.
     """
-    photos = photos.having(memory_budget=0)
     if photos.transparent or photos.masked:
         return None
     colors: list[Tensor] = []
     chosen = photos.train[:: -(-len(photos.train) // _MOST_PHOTOS)]
     for index in chosen:
-        border = _border(photos[index].image.float() / 255)
+        image = photos[index].image.float() / 255
+        border = border_pixels(image, max(round(_BORDER * max(image.shape[:2])), 1))
         color = border.median(0).values
         if float(shows_backdrop(border, color).float().mean()) >= _PLAIN:
             colors.append(color)
@@ -44,10 +45,3 @@ def plain_backdrop(photos: PhotoSet) -> Float[Tensor, "3"] | None:
 def shows_backdrop(colors: Float[Tensor, "*n 3"], backdrop: Float[Tensor, "3"]) -> Bool[Tensor, "*n"]:
     """Return a mask of the colors (RGB in [0, 1]) that are those of the backdrop."""
     return ((colors - backdrop.to(colors)).abs() <= TOLERANCE).all(-1)
-
-
-def _border(image: Float[Tensor, "height width 3"]) -> Float[Tensor, "n 3"]:
-    width = max(round(_BORDER * max(image.shape[:2])), 1)
-    inner = image[width:-width]
-    parts = (image[:width], image[-width:], inner[:, :width], inner[:, -width:])
-    return torch.cat([part.reshape(-1, 3) for part in parts])

@@ -5,9 +5,14 @@ import dataclasses
 import pytest
 import torch
 
-from fieldwatch.recon.commands.splats.doctor_background import background_findings, border_color
+from fieldwatch.recon.commands.splats.doctor_colors import background_findings, sample_colors
 from fieldwatch.recon.data import solid_photos
 from fieldwatch.recon.data.photos import PhotoPixels
+
+
+def findings(photos, background):
+    return list(background_findings(photos, sample_colors(photos), background))
+
 
 COLORS = {"black": torch.zeros(3), "white": torch.ones(3)}
 
@@ -32,11 +37,11 @@ def framed():
 
 @pytest.mark.parametrize(("color", "name", "other"), [(255, "white", "black"), (0, "black", "white")])
 def test_a_plain_border_of_the_other_color_is_a_warning_that_names_the_flag(framed, color, name, other):
-    (finding,) = background_findings(framed(color), COLORS[other])
+    (finding,) = findings(framed(color), COLORS[other])
     assert (finding.name, finding.severity) == ("background", "warning")
     assert f"--background {name}" in finding.remedy
     assert "6 of 6" in finding.message
-    assert not list(background_findings(framed(color), COLORS[name]))
+    assert not findings(framed(color), COLORS[name])
 
 
 @pytest.mark.parametrize("noise", [0, 8])
@@ -45,7 +50,7 @@ def test_noise_of_a_compressed_photo_is_still_plain(framed, noise):
     photos = framed(255)
     plain = photos.read(0).image.int() - torch.randint(0, noise + 1, (48, 48, 3))
     noisy = dataclasses.replace(photos, read=lambda _: PhotoPixels(image=plain.clamp(0, 255).byte()))
-    assert border_color(noisy, 0) == "white"
+    assert sample_colors(noisy)[0].border == "white"
 
 
 @pytest.mark.parametrize(
@@ -58,8 +63,8 @@ def test_noise_of_a_compressed_photo_is_still_plain(framed, noise):
     ids=["another color", "half of the photos", "masks"],
 )
 def test_other_photos_are_not_compared(framed, photos):
-    assert not list(background_findings(framed(**photos), COLORS["black"]))
+    assert not findings(framed(**photos), COLORS["black"])
 
 
 def test_a_backdrop_of_another_color_is_that_of_the_photos(framed):
-    assert not list(background_findings(framed(255), torch.tensor([0.8, 0.9, 1.0])))
+    assert not findings(framed(255), torch.tensor([0.8, 0.9, 1.0]))
