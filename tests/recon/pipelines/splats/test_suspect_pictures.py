@@ -2,14 +2,19 @@
 
 from dataclasses import replace
 
+from fieldwatch import read_history
 from fieldwatch.recon.pipelines.splats.pictures import as_picture, strip
 from fieldwatch.recon.pipelines.splats.scene import Scene
 from fieldwatch.recon.pipelines.splats.suspect_pictures import READABLE, record_suspects, suspect_picture
 
 
 def test_the_photo_that_a_rule_names_is_pictured(run_with_losses, tiny_scene, tiny_model, tmp_path):
+    def record(run):
+        run.flush()
+        record_suspects(run, read_history(run.folder), tiny_model, tiny_scene)
+
     names = [tiny_scene.photos.names[i] for i in tiny_scene.photos.train]
-    _, images = run_with_losses(tmp_path, names, {names[1]}, lambda run: record_suspects(run, tiny_model, tiny_scene))
+    _, images = run_with_losses(tmp_path, names, {names[1]}, record)
     ((tag, (position, image)),) = images.items()
     assert (tag, position) == ("Suspects/photo", tiny_scene.plan.total)
     expected = suspect_picture(tiny_model, tiny_scene, tiny_scene.photos.train[1])

@@ -12,7 +12,7 @@ from fieldwatch.cli.kit import DataFinding
 from fieldwatch.pipeline import Job, Outcome, RunChoices
 from fieldwatch.recon.commands.doctor_settings import setting_findings
 from fieldwatch.recon.commands.splats.doctor_photos import check_scene
-from fieldwatch.recon.commands.view.splats_window import Look, splats_window
+from fieldwatch.recon.commands.view.splats_window import OnStepEnd, splats_window
 from fieldwatch.recon.losses import find_lpips
 from fieldwatch.recon.pipelines.splats import STAGE0, Evaluation, Scene, SplatsConfig, prepare_scene, train_splats
 
@@ -90,10 +90,10 @@ def check(config: SplatsConfig, scene: Scene, preset: SplatsConfig | None) -> tu
 
 
 def _train(
-    config: SplatsConfig, scene: Scene, folder: Path, how: RunChoices, look: Look | None = None
+    config: SplatsConfig, scene: Scene, folder: Path, how: RunChoices, on_step_end: OnStepEnd | None = None
 ) -> Outcome[Evaluation]:
     """Train, and add the files that the training wrote before its end to the products."""
-    outcome = train_splats(config, scene, folder, look, **how)
+    outcome = train_splats(config, scene, folder, on_step_end, **how)
     # Short runs may end before iteration 7000, at which this folder is written.
     stage0 = outcome.folder / STAGE0
     return replace(outcome, products={"3dgs": stage0, **outcome.products}) if stage0.is_dir() else outcome

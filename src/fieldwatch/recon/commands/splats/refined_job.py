@@ -5,7 +5,7 @@ from pathlib import Path
 from fieldwatch import InputError
 from fieldwatch.pipeline import Job, Outcome, RunChoices
 from fieldwatch.recon.commands.splats.job import SHOWN, lpips_note
-from fieldwatch.recon.commands.view.splats_window import Look, splats_window
+from fieldwatch.recon.commands.view.splats_window import OnStepEnd, splats_window
 from fieldwatch.recon.losses import find_lpips
 from fieldwatch.recon.pipelines.splats import (
     Evaluation,
@@ -24,8 +24,8 @@ def prepare(config: RefineConfig) -> Job:
     """
     refinement = prepare_refinement(config)
 
-    def train(folder: Path, how: RunChoices, look: Look | None = None) -> Outcome[Evaluation]:
-        return refine_mesh(config, refinement, folder, look, **how)
+    def train(folder: Path, how: RunChoices, on_step_end: OnStepEnd | None = None) -> Outcome[Evaluation]:
+        return refine_mesh(config, refinement, folder, on_step_end, **how)
 
     lpips, why = find_lpips()
     return Job(

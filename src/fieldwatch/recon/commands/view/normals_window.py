@@ -42,7 +42,7 @@ def normals_window(port: int, config: NormalsConfig, scene: NormalsScene) -> Ite
     across = 320 if scene.device.type == "cuda" else 96
     with TrainingWindow(shown, modes=MODES, photos=scene.maps.names, port=port, across=across) as window:
 
-        def look(run: Run, model: NormalsModel) -> None:
+        def on_step_end(run: Run, model: NormalsModel) -> None:
             step = scene.schedule.march_step(run.step_index)
             window.after_step(
                 run,
@@ -53,7 +53,7 @@ def normals_window(port: int, config: NormalsConfig, scene: NormalsScene) -> Ite
             )
 
         yield ShownTraining(
-            address=window.address, train=lambda folder, how: train_normals(config, scene, folder, look, **how)
+            address=window.address, train=lambda folder, how: train_normals(config, scene, folder, on_step_end, **how)
         )
 
 

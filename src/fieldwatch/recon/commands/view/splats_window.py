@@ -14,7 +14,7 @@ from fieldwatch.recon.commands.view.window import Picture
 from fieldwatch.recon.geometry import Camera
 from fieldwatch.recon.pipelines.splats import Scene, SplatModel, render_view, upwards, view_of
 
-Look = Callable[[Run, SplatModel], None]
+OnStepEnd = Callable[[Run, SplatModel], None]
 MODES = ("color", "depth", "normals")
 _BRIGHTER = 3.0
 """Factor of the difference between a photo and its drawing."""
@@ -40,7 +40,7 @@ def splats_window(port: int, scene: Scene, train: Callable[..., Any]) -> Iterato
     across = 640 if scene.device.type == "cuda" else 240
     with TrainingWindow(shown, modes=MODES, photos=photos.names, port=port, across=across) as window:
 
-        def look(run: Run, model: SplatModel) -> None:
+        def on_step_end(run: Run, model: SplatModel) -> None:
             window.after_step(
                 run,
                 Drawing(
@@ -49,7 +49,7 @@ def splats_window(port: int, scene: Scene, train: Callable[..., Any]) -> Iterato
                 ),
             )
 
-        yield ShownTraining(address=window.address, train=lambda folder, how: train(folder, how, look))
+        yield ShownTraining(address=window.address, train=lambda folder, how: train(folder, how, on_step_end))
 
 
 def draw(model: SplatModel, camera: Camera, mode: str, device: torch.device) -> Picture:

@@ -13,7 +13,6 @@ from fieldwatch.recon.pipelines.normals.rules import WrongView
 from fieldwatch.recon.pipelines.normals.scene import NormalsScene
 
 TAG = "Suspects/view"
-"""Tag of the first picture; more of them are numbered."""
 NEIGHBORS = 2
 """Number of neighbors below the view: with one, the neighbor could be the wrong one."""
 RADIUS = 1.0
@@ -23,19 +22,16 @@ RADIUS = 1.0
 def record_suspects(
     run: Run, config: NormalsConfig, scene: NormalsScene, model: NormalsModel, micro_batches: MicroBatches
 ) -> None:
-    """Log a picture of each view that a rule named as wrong, above the views of the nearest cameras.
+    """Log a picture of the view that a rule names first as wrong, above the views of the nearest cameras.
 
     Call it after the last step. The run itself asks the rules only when it ends, which is too late for a picture.
     """
     run.flush()
-    findings = WrongView()(read_history(run.folder))
-    cameras = scene.maps.cameras
-    for number, finding in enumerate(findings):
+    for finding in WrongView()(read_history(run.folder)):
         index = scene.maps.names.index(finding.subject)
-        views = [index, *similar_cameras(cameras, index, scene.train, count=NEIGHBORS, size=RADIUS)]
+        views = [index, *similar_cameras(scene.maps.cameras, index, scene.train, count=NEIGHBORS, size=RADIUS)]
         draw = partial(suspect_picture, run, config, scene, model, micro_batches, views)
-        tag = TAG if number == 0 else f"{TAG}_{number + 1}"
-        run.image(tag, run.retry(draw, micro_batches), scene.schedule.total)
+        run.image(TAG, run.retry(draw, micro_batches), scene.schedule.total)
 
 
 def suspect_picture(  # noqa: PLR0913, PLR0917  model, scene, settings, which views, and how they are rendered

@@ -208,9 +208,11 @@ def products_of(  # noqa: PLR0913, PLR0917  the trained objects and their settin
     evaluator: Evaluator,
 ) -> Mapping[str, Path]:
     """Write the products of a finished run and return their paths; the last checkpoint is already saved."""
-    record_suspects(run, model, scene, bands=evaluator.bands)
+    run.flush()
+    history = read_history(run.folder)
+    record_suspects(run, history, model, scene, bands=evaluator.bands)
     # SuGaR's file holds a list of losses; every step would be needlessly long.
-    losses = read_history(run.folder)["Loss/total"].values[:: config.stats_every]
+    losses = history["Loss/total"].values[:: config.stats_every]
     return write_products(
         model,
         scene,

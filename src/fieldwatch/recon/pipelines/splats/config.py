@@ -56,7 +56,7 @@ class DensificationOptions:
         largest_size: standard deviation above which a Gaussian is pruned at a densification after iteration 3000 (as in
             3DGS), as a fraction of its distance to the nearest training camera that faces it, or of the cameras' extent
             if that is larger; 0 disables pruning by size.
-        prune_floaters: Gaussians that at most two training photos show, and that are nearer to the camera than this
+        prune_floaters: Gaussians that at most three training photos show, and that are nearer to the camera than this
             fraction of the near end of the photo's scene, are pruned at the middle and at the end of densification and
             at ``prune_at``; 0 prunes none.
         reset_every: interval between opacity resets, in iterations; 0 disables them.

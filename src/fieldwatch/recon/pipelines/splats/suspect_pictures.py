@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from fieldwatch import Run, read_history
+from fieldwatch import History, Run
 from fieldwatch.recon.geometry import similar_cameras
 from fieldwatch.recon.pipelines.splats.model import SplatModel
 from fieldwatch.recon.pipelines.splats.pictures import COMPARED, Picture, as_picture, error_picture, strip
@@ -13,24 +13,27 @@ from fieldwatch.recon.pipelines.splats.rules import WrongPhoto
 from fieldwatch.recon.pipelines.splats.scene import Scene
 
 TAG = "Suspects/photo"
-"""Tag of the first picture; more of them are numbered."""
 NEIGHBORS = 2
 """Number of neighbors beside the photo: with one, the neighbor could be the wrong one."""
 READABLE = 160
 """Least width of a panel in pixels."""
 
 
-def record_suspects(run: Run, model: SplatModel, scene: Scene, *, bands: int = 1) -> None:
-    """Log a picture of each photo that a rule named as wrong: photo, rendering, error, and the nearest other photos.
+def record_suspects(run: Run, history: History, model: SplatModel, scene: Scene, *, bands: int = 1) -> None:
+    """Log a picture of the photo that a rule names first as wrong: photo, rendering, error, and the nearest others.
 
-    Call it after the last step. The run itself asks the rules only when it ends, which is too late for a picture.
+    The run itself asks the rules only when it ends, which is too late for a picture.
+
+    Args:
+        run: current run, after its last step.
+        history: its record.
+        model: trained model.
+        scene: scene that the model was trained on.
+        bands: number of bands in which the photo is rendered.
     """
-    run.flush()
-    findings = WrongPhoto()(read_history(run.folder))
-    for number, finding in enumerate(findings):
-        tag = TAG if number == 0 else f"{TAG}_{number + 1}"
+    for finding in WrongPhoto()(history):
         index = scene.photos.names.index(finding.subject)
-        run.image(tag, suspect_picture(model, scene, index, bands=bands), scene.plan.total)
+        run.image(TAG, suspect_picture(model, scene, index, bands=bands), scene.plan.total)
 
 
 @torch.no_grad()

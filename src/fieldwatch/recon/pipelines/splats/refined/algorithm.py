@@ -31,13 +31,13 @@ def refine_mesh(  # noqa: PLR0915  objective and training loop in one place
     config: RefineConfig,
     refinement: Refinement,
     folder: Path,
-    look: Callable[[Run, SplatModel], None] | None = None,
+    on_step_end: Callable[[Run, SplatModel], None] | None = None,
     **how: Unpack[RunChoices],
 ) -> Outcome[Evaluation]:
     """Train a mesh and the Gaussians bound to it in a run folder, and resume the run if the folder contains one.
 
-    `refinement` comes from `prepare_refinement`. `look` is called at the end of each step and changes nothing. Return
-    the last evaluation and the files that were written.
+    `refinement` comes from `prepare_refinement`. `on_step_end` is called at the end of each step and changes nothing.
+    Return the last evaluation and the files that were written.
 
     Raises:
         ConfigMismatch: The folder contains a run with another config, on other photos, or of another mesh.
@@ -111,8 +111,8 @@ def refine_mesh(  # noqa: PLR0915  objective and training loop in one place
             if step.index + 1 in plan.tests:
                 evaluation = evaluator.evaluate(run, step.index + 1)
                 run.save_after_step({} if evaluation is None else {"psnr": evaluation.score})
-            if look is not None:
-                look(run, model)
+            if on_step_end is not None:
+                on_step_end(run, model)
         write = partial(products_of, config, refinement, optimizers, run, evaluator)
         products = run.retry(write, evaluator.micro_batches)
     return Outcome.of(run, evaluation, products)
