@@ -8,6 +8,7 @@ import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
+from endings import kill, same, signal_that_ended
 from fieldwatch import ConfigMismatch, InputError, Interrupted, ResumableLoader, Saving, read_history
 
 accelerate = pytest.importorskip(
@@ -48,25 +49,6 @@ def fit(folder=None, act=lambda *_: None, *, accumulate=1, config=None, **option
                 accelerator.log({"fit": fit, "small": small, "batch": float(number)})
     accelerator.end_training()
     return model, watch
-
-
-def same(one, other):
-    return all(torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters(), strict=True))
-
-
-def signal_that_ended(training):
-    """Train in a fork, which has imported everything; return the signal that ended it."""
-    child = os.fork()
-    if not child:
-        try:
-            training()
-        finally:
-            os._exit(1)
-    return os.WTERMSIG(os.waitpid(child, 0)[1])
-
-
-def kill(*_):
-    os.kill(os.getpid(), signal.SIGKILL)
 
 
 @pytest.mark.parametrize("accumulate", [1, 2])

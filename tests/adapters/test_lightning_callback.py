@@ -1,6 +1,5 @@
 """The callback for Lightning, with the real Trainer: same numbers, exact resume, faults told."""
 
-import os
 import re
 import signal
 from pathlib import Path
@@ -10,6 +9,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
+from endings import interrupt, kill, same, signal_that_ended
 from fieldwatch import InputError, Interrupted, ResumableLoader, Saving, read_history
 
 pl = pytest.importorskip("lightning.pytorch", reason="needs the extra lightning: pip install 'fieldwatch[lightning]'")
@@ -73,30 +73,6 @@ def fit(folder=None, act=None, *, accumulate=1, epochs=3, loader=None, resume=Tr
     path = watch.resume() if watch is not None and resume else None
     trainer.fit(module, loader, DataLoader(DATA, 64), ckpt_path=path)
     return module, watch
-
-
-def same(one, other):
-    return all(torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters(), strict=True))
-
-
-def interrupt(module, loss):
-    os.kill(os.getpid(), signal.SIGTERM)
-    return loss
-
-
-def signal_that_ended(training):
-    """Train in a fork, which has imported everything; return the signal that ended it."""
-    child = os.fork()
-    if not child:
-        try:
-            training()
-        finally:
-            os._exit(1)
-    return os.WTERMSIG(os.waitpid(child, 0)[1])
-
-
-def kill(*_):
-    os.kill(os.getpid(), signal.SIGKILL)
 
 
 @pytest.mark.parametrize("accumulate", [1, 2])

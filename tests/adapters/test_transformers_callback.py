@@ -1,12 +1,12 @@
 """The callback for the Hugging Face Trainer, with the real one: same numbers, exact resume, faults told."""
 
-import os
 import signal
 
 import pytest
 import torch
 from torch import nn
 
+from endings import interrupt, kill, same, signal_that_ended
 from fieldwatch import InputError, Interrupted, read_history
 
 transformers = pytest.importorskip("transformers", reason="needs the extra transformers")
@@ -76,30 +76,6 @@ def fit(output, folder=None, act=lambda _, loss: loss, *, kind=Trainer, accumula
     trainer.remove_callback(transformers.PrinterCallback)
     trainer.train(resume_from_checkpoint=watch.resume(output) if watch is not None and resume else None)
     return model, watch
-
-
-def same(one, other):
-    return all(torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters(), strict=True))
-
-
-def interrupt(_, loss):
-    os.kill(os.getpid(), signal.SIGTERM)
-    return loss
-
-
-def signal_that_ended(training):
-    """Train in a fork, which has imported everything; return the signal that ended it."""
-    child = os.fork()
-    if not child:
-        try:
-            training()
-        finally:
-            os._exit(1)
-    return os.WTERMSIG(os.waitpid(child, 0)[1])
-
-
-def kill(*_):
-    os.kill(os.getpid(), signal.SIGKILL)
 
 
 @pytest.mark.parametrize("accumulate", [1, 2])

@@ -12,6 +12,7 @@ from fieldwatch.base import (
     open_new,
     output_name,
     whole_file,
+    whole_folder,
     write_file,
     write_synced,
 )
@@ -139,3 +140,29 @@ def test_a_synced_file_contains_all_pieces_and_no_link_is_followed(tmp_path):
     with pytest.raises(OSError, match="symbolic links"):
         write_synced(tmp_path / "link", [b"x"])
     assert path.read_bytes() == b"onetwo"
+
+
+def test_a_folder_appears_whole_or_not_at_all(tmp_path):
+    path = tmp_path / "new" / "folder"
+    with pytest.raises(RuntimeError, match="half"), whole_folder(path) as draft:
+        (draft / "a").write_text("1")
+        raise RuntimeError("half")
+    assert list(path.parent.iterdir()) == []
+    with whole_folder(path) as draft:
+        (draft / "a").write_text("1")
+        assert not path.exists()
+    assert [file.name for file in path.iterdir()] == ["a"]
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_a_folder_with_content_is_replaced_only_if_asked(tmp_path):
+    path = tmp_path / "folder"
+    path.mkdir()
+    (path / "of the user").write_text("1")
+    with pytest.raises(OSError, match="not empty"), whole_folder(path) as draft:
+        (draft / "a").write_text("1")
+    assert [file.name for file in path.iterdir()] == ["of the user"]
+    with whole_folder(path, replace=True) as draft:
+        (draft / "a").write_text("1")
+    assert [file.name for file in path.iterdir()] == ["a"]
+    assert list(tmp_path.iterdir()) == [path]

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from fieldwatch import InputError, Run
-from fieldwatch.adapters.framework_loop import ForeignState, FrameworkLoop
+from fieldwatch.adapters.framework_loop import ForeignState, FrameworkLoop, mean_logged
 from fieldwatch.files import output_path, write_file
 
 RESUMED = "accelerate-resume"
@@ -114,8 +114,8 @@ class AccelerateTracker(GeneralTracker):
             loop.skip_update()
         if not loop.updated:
             return
-        losses = [torch.as_tensor(each["loss"]).detach().float().reshape(()) for each in self._logged if "loss" in each]
-        loop.observe(torch.stack(losses).mean() if losses else None, self._logged)
+        with_loss = [each for each in self._logged if "loss" in each]
+        loop.observe(mean_logged("loss", with_loss) if with_loss else None, self._logged)
         self._logged.clear()
         loop.record({name: value for name, value in values.items() if name != "loss"})
         loop.end()

@@ -150,7 +150,7 @@ class FrameworkLoop:
         if self.terms and logged:
             for values in logged:
                 self._refuse_missing(values)
-            step.observe(Terms(**{name: (weight, _mean(name, logged)) for name, weight in self.terms.items()}))
+            step.observe(Terms(**{name: (weight, mean_logged(name, logged)) for name, weight in self.terms.items()}))
         elif loss is not None:
             step.observe(Terms(loss=(1.0, loss.detach())))
 
@@ -231,7 +231,7 @@ def without_own_checkpoints(options: Mapping[str, Any]) -> dict[str, Any]:
     return {**options, "saving": Saving(every=None, keep=ALL)}
 
 
-def _mean(name: str, logged: Sequence[Mapping[str, Any]]) -> Tensor:
+def mean_logged(name: str, logged: Sequence[Mapping[str, Any]]) -> Tensor:
     """Return the mean of a logged value over the batches of a step."""
     values = [torch.as_tensor(each[name]).detach().float().reshape(()) for each in logged]
     return values[0] if len(values) == 1 else torch.stack(values).mean()

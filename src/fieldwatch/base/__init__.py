@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         open_new,
         sync_folder,
         whole_file,
+        whole_folder,
         write_file,
         write_synced,
     )
@@ -70,6 +71,7 @@ __all__ = [
     "spreadsheet_cell",
     "sync_folder",
     "whole_file",
+    "whole_folder",
     "write_file",
     "write_synced",
 ]

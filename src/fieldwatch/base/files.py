@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shutil
 import stat
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
@@ -30,6 +31,30 @@ def whole_file(path: Path) -> Generator[Path]:
         draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)
+
+
+@contextmanager
+def whole_folder(path: Path, *, replace: bool = False) -> Generator[Path]:
+    """Yield a temporary folder to write into, which is renamed to ``path`` on success and deleted on failure.
+
+    Args:
+        path: final path; its parent is created if missing.
+        replace: whether an existing folder is replaced. Otherwise, the rename fails if there is one with content.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # Next to the final path, because a rename is atomic only within one file system.
+    draft, old = (path.with_name(f".{path.name}.{os.getpid()}{end}") for end in ("", ".old"))
+    draft.mkdir()
+    try:
+        yield draft
+        # Rename an old folder instead of deleting it: if the second rename fails, no data is lost yet.
+        if replace and path.exists():
+            path.replace(old)
+        draft.replace(path)
+    finally:
+        for left in (draft, old):
+            if left.exists():
+                shutil.rmtree(left)
 
 
 def write_file(path: Path, data: bytes, *, durable: bool = False) -> Path:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, cast
 
 from fieldwatch.base import nbytes, number
+from fieldwatch.base.json_values import as_list, as_mapping, is_number
 
 SHOWN_ELSEWHERE: Final = frozenset(("plan", "windows", "phase", "baselines", "data_check", "sample_scores"))
 """Kinds of events that declare something or hold data, and that views show in other places than a list of events."""
@@ -58,11 +59,11 @@ def event_text(event: Mapping[str, Any], most: int = 240) -> str:
     """
     match event["kind"]:
         case "checkpoint":
-            values = _mapping(event.get("metrics")).items()
-            metrics = ", ".join(f"{name} {number(value)}" for name, value in values if isinstance(value, int | float))
+            values = as_mapping(event.get("metrics")).items()
+            metrics = ", ".join(f"{name} {number(value)}" for name, value in values if is_number(value))
             text = f"{str(event.get('path', 'checkpoint')).rpartition('/')[2]}{': ' + metrics if metrics else ''}"
         case "refusal":
-            names = [str(name) for key in ("terms", "groups", "samples") for name in _list(event.get(key))]
+            names = [str(name) for key in ("terms", "groups", "samples") for name in as_list(event.get(key))]
             text = f"update refused: {', '.join(names[:_NAMES]) or 'not finite'}"
         case "finding":
             text = f"{event.get('rule', '')}: {event.get('message', '')}"
@@ -101,11 +102,3 @@ def _plain(value: object) -> str:
             return number(value)
         case _:
             return str(value)
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    return cast("Mapping[str, Any]", value) if isinstance(value, dict) else {}
-
-
-def _list(value: object) -> Sequence[object]:
-    return cast("Sequence[object]", value) if isinstance(value, list) else ()

@@ -1,10 +1,8 @@
 """Export the record of a run to a folder of files for other tools. The folder is created atomically."""
 
-import os
-import shutil
 from collections import deque
-from collections.abc import Generator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -12,7 +10,7 @@ from typing import Literal, get_args
 
 import orjson
 
-from fieldwatch.base import ExistingPathError, InputError
+from fieldwatch.base import ExistingPathError, InputError, whole_folder
 from fieldwatch.record.damage import Damage, DamageTally
 from fieldwatch.record.exports.columns import EVENT_COLUMNS, Columns, event_cells
 from fieldwatch.record.exports.csv_files import CsvTable
@@ -80,7 +78,7 @@ def export_record(folder: Path | str, to: Target, out: Path | str, *, overwrite:
     if not outlines and (to == "tensorboard" or next(read_events(run), None) is None):
         raise InputError(f"{run} has no recorded rows to export with --to {to}: train at least one step first")
     source = ExportSource(folder=run, manifest=manifest, catalogue=manifest.catalogue(), outlines=outlines)
-    with _whole_folder(target) as draft:
+    with whole_folder(target, replace=True) as draft:
         rows = _write_event_files(source, draft) if to == "tensorboard" else _write_tables(source, draft, to)
         files = {path.name: path.stat().st_size for path in sorted(draft.iterdir())}
     columns = {_NAMES[axis]: len(outline.columns) for axis, outline in outlines.items()}
@@ -103,25 +101,6 @@ def refuse_existing(target: Path, *, overwrite: bool) -> None:
         raise ExistingPathError(f"{target} contains {foreign[0]!r}, which no export wrote: choose another folder")
     if not overwrite and any(target.iterdir()):
         raise ExistingPathError(f"{target} already exists: choose another folder, or replace it with --overwrite")
-
-
-@contextmanager
-def _whole_folder(target: Path) -> Generator[Path]:
-    """Yield a temporary folder that replaces ``target`` on success and is deleted on failure."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    # Next to the target, because a rename is atomic only within one file system.
-    draft, old = (target.with_name(f".{target.name}.{os.getpid()}{end}") for end in ("", ".old"))
-    draft.mkdir()
-    try:
-        yield draft
-        # Rename the old export instead of deleting it: if the second rename fails, no data is lost yet.
-        if target.exists():
-            target.replace(old)
-        draft.replace(target)
-    finally:
-        for left in (draft, old):
-            if left.exists():
-                shutil.rmtree(left)
 
 
 def _write_event_files(source: ExportSource, draft: Path) -> dict[str, int]:

@@ -8,10 +8,10 @@ from typing import Any
 
 import orjson
 
+from fieldwatch.base.json_values import as_list, as_mapping
 from fieldwatch.health import DamagedRecord, FellBack, Finding, findings_in
 from fieldwatch.monitor import last_checkpoint
 from fieldwatch.record import History, tags
-from fieldwatch.report.account.json_values import as_list, as_mapping
 from fieldwatch.report.account.run_status import RunStatus
 
 GRAVITY = ("error", "warning", "note")

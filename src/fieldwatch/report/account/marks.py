@@ -4,9 +4,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from fieldwatch.base.json_values import as_objects, is_count
 from fieldwatch.record import Manifest
 from fieldwatch.record.event_words import FOR_RULES, SHOWN_ELSEWHERE, event_text, event_title
-from fieldwatch.report.account.json_values import as_objects, is_count
 from fieldwatch.report.account.thinning import fair_shares
 
 MOST = 600

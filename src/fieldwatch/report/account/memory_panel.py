@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 
 from fieldwatch.base import mebibytes, percent
+from fieldwatch.base.json_values import as_mapping, as_objects, is_number
 from fieldwatch.health.forecast import forecast
 from fieldwatch.record import DamageTally, History, tags
 from fieldwatch.record.memory import MEMORY_LOG, PROFILE_ROOTS, read_memory_log
-from fieldwatch.report.account.json_values import as_mapping, as_objects, is_number
 from fieldwatch.report.account.material import Material
 from fieldwatch.report.account.series import short_labels
 from fieldwatch.report.page import Panel, facts, group, lines, table

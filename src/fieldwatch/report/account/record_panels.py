@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import orjson
 
+from fieldwatch.base.json_values import as_list, as_mapping, as_objects, is_number
 from fieldwatch.record import tags
 from fieldwatch.record.config import flattened
 from fieldwatch.record.event_words import FOR_RULES, SHOWN_ELSEWHERE, event_text, event_title
 from fieldwatch.registry import population_of
-from fieldwatch.report.account.json_values import as_list, as_mapping, as_objects, is_number
 from fieldwatch.report.account.marks import counted_kinds, spread, with_deaths
 from fieldwatch.report.account.material import Material
 from fieldwatch.report.account.run_status import command_of

@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from fieldwatch.base.json_values import as_list, as_mapping, as_objects, is_count
 from fieldwatch.monitor import Heartbeat, RunState, read_black_box, read_post_mortems, state_of
 from fieldwatch.record import EVENTS, JOURNAL, History, Manifest
-from fieldwatch.report.account.json_values import as_list, as_mapping, as_objects, is_count
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 
 from fieldwatch.base import duration
 from fieldwatch.base import number as number_text
+from fieldwatch.base.json_values import as_list, is_number
 from fieldwatch.health import on_steps
 from fieldwatch.record import History, tags
-from fieldwatch.report.account.json_values import as_list, is_number
 from fieldwatch.report.account.material import Material
 from fieldwatch.report.account.series import derived, number, short_labels
 from fieldwatch.report.page import Panel, facts, group, lines, table

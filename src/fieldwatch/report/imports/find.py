@@ -56,7 +56,7 @@ def choose_run(found: Sequence[ImportableRun], source: Path, name: str | None) -
         return chosen[0]
     listed = chosen or found
     names = [each.name for each in listed]
-    # Runs of one name are told apart by their identities.
+    # Runs with the same name are listed by their identities.
     shown = [each.identity if names.count(each.name) > 1 else each.name for each in listed]
     lines = "\n".join(
         f"  {printable(each)} ({run.tool})" for each, run in zip(shown, listed, strict=True) if each

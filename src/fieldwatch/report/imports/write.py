@@ -2,11 +2,8 @@
 
 import io
 import math
-import os
-import shutil
 import time
-from collections.abc import Generator, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from fieldwatch.base import ExistingPathError, UndecodableError, decoding
+from fieldwatch.base import ExistingPathError, UndecodableError, decoding, whole_folder
 from fieldwatch.health import GENERAL, Finding, examine
 from fieldwatch.record import Block, EventLog, Journal, Manifest, Series
 from fieldwatch.record.config import flattened, plain_values
@@ -85,7 +82,7 @@ def write_run(run: SourceRun, names: Mapping[str, str], target: Path) -> Importe
     first = int(steps[0])
     last = int(steps[-1])
     facts = _facts(run, names)
-    with _new_folder(target) as draft:
+    with whole_folder(target) as draft:
         with Journal(draft) as journal:
             curves = _Curves(draft / _EVENT_FILES, run)
             try:
@@ -120,21 +117,6 @@ def write_run(run: SourceRun, names: Mapping[str, str], target: Path) -> Importe
         findings=tuple(findings),
         notes=notes,
     )
-
-
-@contextmanager
-def _new_folder(target: Path) -> Generator[Path]:
-    """Yield a folder that becomes the target on success, and is deleted on failure."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    # Next to the target, because a rename is atomic only within one file system.
-    draft = target.with_name(f".{target.name}.{os.getpid()}")
-    draft.mkdir()
-    try:
-        yield draft
-        draft.replace(target)
-    finally:
-        if draft.exists():
-            shutil.rmtree(draft)
 
 
 def _facts(run: SourceRun, names: Mapping[str, str]) -> dict[str, Any]:

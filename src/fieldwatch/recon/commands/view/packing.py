@@ -15,7 +15,7 @@ from fieldwatch.recon.geometry import matrix_to_quaternion, normalized_quaternio
 INVISIBLE = 1 / 255
 """Opacity below which a Gaussian changes no pixel of 8 bits."""
 _FINEST = 1e-5
-"""Smallest standard deviation that is told apart, as a fraction of the radius of the scene."""
+"""Smallest standard deviation that keeps its own value, as a fraction of the radius of the scene."""
 _DEGREE_0 = math.sqrt(1 / (4 * math.pi))
 _DEGREE_1 = math.sqrt(3 / (4 * math.pi))
 _CODES_16 = 65535
