@@ -513,6 +513,15 @@ KERNEL(surface_means, SAMPLE_THREADS, int blocks, const float *sums, float *resu
     }
 }
 
+/* Of each error, the gradient of the loss by one sample's share of its mean; 0 for one that is not used. */
+DEVICE void error_factors(const float *result, const float *by_first, const float *by_normals, const float *by_surface,
+                          const float *by_smoothing, float *factors) {
+    factors[0] = by_first ? by_first[0] * result[ERRORS] : 0.0f;
+    factors[1] = by_normals ? by_normals[0] * result[ERRORS + 1] : 0.0f;
+    factors[2] = by_surface ? by_surface[0] * result[ERRORS + 2] : 0.0f;
+    factors[3] = by_smoothing ? by_smoothing[0] * result[ERRORS + 3] : 0.0f;
+}
+
 /* Of each Gaussian's and each pixel's gradients, the exponent of the largest number that they are sums of. */
 KERNEL(surface_exponents, SAMPLE_THREADS, int terms, int samples, int gaussians, int neighbors, float extent,
        float share, const int64_t *draws, const int64_t *ends, const float *noise, const int *table, const float *means,
@@ -526,10 +535,8 @@ KERNEL(surface_exponents, SAMPLE_THREADS, int terms, int samples, int gaussians,
         const DepthMap map = {width, height, fx, fy, cx, cy, pose, alpha, depth, far};
         const int64_t i = (int64_t)BLOCK * SAMPLE_THREADS + THREAD;
         if (i >= samples || !any_candidate(task)) continue;
-        const float factors[ERRORS] = {by_first ? by_first[0] * result[ERRORS] : 0.0f,
-                                       by_normals ? by_normals[0] * result[ERRORS + 1] : 0.0f,
-                                       by_surface ? by_surface[0] * result[ERRORS + 2] : 0.0f,
-                                       by_smoothing ? by_smoothing[0] * result[ERRORS + 3] : 0.0f};
+        float factors[ERRORS];
+        error_factors(result, by_first, by_normals, by_surface, by_smoothing, factors);
         const Sink sink = {exponents, nullptr, gaussians};
         sample_backward<false>(task, map, all, factors, (int)i, sink);
     }
@@ -548,10 +555,8 @@ KERNEL(surface_sums, SAMPLE_THREADS, int terms, int samples, int gaussians, int 
         const DepthMap map = {width, height, fx, fy, cx, cy, pose, alpha, depth, far};
         const int64_t i = (int64_t)BLOCK * SAMPLE_THREADS + THREAD;
         if (i >= samples || !any_candidate(task)) continue;
-        const float factors[ERRORS] = {by_first ? by_first[0] * result[ERRORS] : 0.0f,
-                                       by_normals ? by_normals[0] * result[ERRORS + 1] : 0.0f,
-                                       by_surface ? by_surface[0] * result[ERRORS + 2] : 0.0f,
-                                       by_smoothing ? by_smoothing[0] * result[ERRORS + 3] : 0.0f};
+        float factors[ERRORS];
+        error_factors(result, by_first, by_normals, by_surface, by_smoothing, factors);
         const Sink sink = {exponents, sums, gaussians};
         sample_backward<true>(task, map, all, factors, (int)i, sink);
     }
