@@ -204,6 +204,8 @@ class Densifier:
         run.event("prune", before=before, after=len(gaussians), removed=removed, refused=0, **facts)
 
     def _floating(self, sightings: Sightings) -> Bool[Tensor, " n"]:
+        if not self._prune_floaters:
+            return torch.zeros_like(sightings.photos, dtype=torch.bool)
         means = self._model.gaussians.means.detach()
         return floaters(means, sightings.photos, self._scene.training_views, self._prune_floaters)
 
