@@ -136,6 +136,8 @@ def test_the_files_are_found_where_torchvision_and_a_package_leave_them(folder, 
     weights.mkdir(parents=True)
     (tmp_path / "site" / package / "__init__.py").write_text("raise AssertionError('it must not be imported')")
     monkeypatch.syspath_prepend(tmp_path / "site")
+    # Another test of this process may have imported the real package, which would be found before this one.
+    monkeypatch.delitem(sys.modules, package, raising=False)
     assert find_lpips()[0] is None
     (weights / "vgg.pth").symlink_to(folder / "vgg.pth")
     lpips, where = find_lpips()
