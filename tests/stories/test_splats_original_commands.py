@@ -1,6 +1,7 @@
 """SuGaR's own commands on a 3DGS folder that stage 0 has written do what they say."""
 
 import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from fieldwatch import read_history
 from fieldwatch.cli import main
@@ -8,6 +9,8 @@ from fieldwatch.recon.data import open_splat_folder
 from fieldwatch.record import read_manifest
 
 SCALE = 0.02
+SHORT = ("--coarse-iterations", 12000, "--schedule-scale", SCALE)
+"""The coarse stage to iteration 12,000 of the original schedule: 100 steps that reach each of its windows."""
 
 
 @pytest.fixture(scope="module")
@@ -65,6 +68,64 @@ def test_the_prune_comes_between_entropy_and_density(continued):
     size = read_history(continued)["Model/size"]
     before, after = (size.values[size.steps.tolist().index(step)] for step in (179, 181))
     assert after < before
+
+
+def test_what_happens_now_and_then_is_timed(continued):
+    history = read_history(continued)
+    changed = {
+        "Time/prune",
+        "Time/neighbors",
+    }  # what SuGaR's guide plans to time: the search of neighbors, and the prune
+    assert changed <= set(history.names())
+    assert history["Time/prune"].steps.tolist() == [179]
+    assert all(history[name].values.min() > 0 for name in changed)
+    tags = EventAccumulator(str(continued / "tensorboard")).Reload().Tags()["scalars"]
+    assert changed <= set(tags)
+
+
+def scalar_tags(folder):
+    return set(EventAccumulator(str(folder / "tensorboard")).Reload().Tags()["scalars"])
+
+
+def test_density_with_profiled_tensors(train, stage0):
+    folder = train("-c", stage0, *"-i 7000 -r density --profile_tensors True".split(), *SHORT)
+    history = read_history(folder)
+    assert history["Loss/component_sdf_density"].steps.tolist() == list(range(180, 240))
+    categories = ("parameters", "gradients", "activations", "buffers")
+    profiled = {f"TensorProfiling/Tensor_Category/{name}_MB" for name in categories}
+    assert profiled <= scalar_tags(folder)
+    assert history["TensorProfiling/Tensor_Category/parameters_MB"].steps.tolist() == [149, 199]
+    (log,) = (folder / "profiles").glob("tensor_profile_*.log")
+    assert log.read_text().count("Iteration ") == 2
+
+
+def test_sdf_with_profiled_tensors_under_the_other_name(train, stage0):
+    words = "-i 7000 -r sdf --profile_tensors True --profile-names Memory".split()
+    folder = train("-c", stage0, *words, *SHORT)
+    history = read_history(folder)
+    assert history["Loss/component_sdf_estimation"].steps.tolist() == list(range(180, 240))
+    named = {f"Memory/{name}" for name in ("Tensor_Category/parameters_MB", "Tensor_DType/float32_MB")}
+    named |= {"Memory/Large_Tensors/count", "Memory/Large_Tensors/total_MB", "Memory/fragmentation_percent"}
+    tags = scalar_tags(folder)
+    assert named <= tags
+    assert not any(tag.startswith("TensorProfiling/") for tag in tags)
+
+
+def test_without_the_terms_that_were_added_the_composition_is_the_original_one(train, stage0):
+    alone = ("--flatness-weight", 0, "--better-normal-weight", 0)
+    folder = train("-c", stage0, *"-i 7000 -r dn_consistency".split(), *SHORT, *alone)
+    history = read_history(folder)
+    windows = {
+        name.removeprefix("Loss/component_"): (int(history[name].steps[0]), int(history[name].steps[-1]))
+        for name in history.names()
+        if name.startswith("Loss/component_")
+    }
+    assert windows == {
+        "rendering": (140, 239),
+        "entropy_regularization": (140, 179),
+        "depth_normal_consistency": (140, 239),
+        "sdf_density": (180, 239),
+    }
 
 
 def evaluated(folder):
