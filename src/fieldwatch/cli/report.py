@@ -71,7 +71,7 @@ def _check(path: Path) -> None:
         )
         raise BadInput(msg)
     if path.is_dir() or (path.exists() and not is_page(path)):
-        msg = f"{path} exists and is no report, so it is not overwritten: give another file with -o FILE.html"
+        msg = f"{path} exists and is not a report, so it is not overwritten: give another file with -o FILE.html"
         raise BadInput(msg)
 
 

@@ -87,7 +87,7 @@ class Observer:
         return nullcontext()
 
     def evaluating(self) -> AbstractContextManager[None]:
-        """Return a context manager around a block of :meth:`Run.evaluation`, which is no part of the step."""
+        """Return a context manager around a block of :meth:`Run.evaluation`, which is not part of the step."""
         return nullcontext()
 
     def end_step(self, step: ObservedStep) -> None:

@@ -36,7 +36,7 @@ def event_folders(folder: Path) -> list[Path]:
     folders = [Path(place) for place, _, _ in os.walk(folder) if holds_event_files(Path(place))]
     if not folders:
         raise NoEventFiles(
-            f"{folder} is no TensorBoard folder: it and its subfolders contain no event file (*{_MARK}*); give the "
+            f"{folder} is not a TensorBoard folder: it and its subfolders contain no event file (*{_MARK}*); give the "
             "folder that is passed to TensorBoard as --logdir"
         )
     return sorted(folders)

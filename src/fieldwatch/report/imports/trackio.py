@@ -67,7 +67,7 @@ def _mapping(path: Path, text: str | bytes) -> dict[str, Any]:
     try:
         return dict(json.loads(text))
     except (TypeError, ValueError) as error:
-        raise BadSource(f"{path}: a row is no JSON object ({error}): use an intact copy of the database") from error
+        raise BadSource(f"{path}: a row is not a JSON object ({error}): use an intact copy of the database") from error
 
 
 def _seconds(moment: str) -> float:

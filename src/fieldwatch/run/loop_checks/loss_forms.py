@@ -18,7 +18,7 @@ _SQUASHED = {
     "ReluBackward0": "ReLU",
     "TanhBackward0": "tanh",
 }
-"""Operations after which a value is no logit any more. log_softmax twice is harmless."""
+"""Operations after which a value is no longer a logit. log_softmax twice is harmless."""
 _VIEWS = frozenset(
     {
         *("ViewBackward0", "UnsafeViewBackward0", "ReshapeAliasBackward0", "TransposeBackward0", "PermuteBackward0"),

@@ -179,7 +179,7 @@ def camera_findings(photos: PhotoSet) -> Iterator[DataFinding]:
         yield DataFinding(
             name="rotation",
             severity="error",
-            message=f"{len(invalid)} of {len(photos)} poses are no rotations: {_listed(invalid)}.",
+            message=f"{len(invalid)} of {len(photos)} poses are not rotations: {_listed(invalid)}.",
             remedy="Write poses with orthonormal axes and determinant 1.",
         )
     positions = torch.stack([camera.position.double() for camera in photos.cameras])

@@ -78,7 +78,7 @@ def cameras_of_export(path: Path) -> CameraExport:
     if reader is None:
         raise ExportError(
             unread_export(path)
-            or f"{path} is no export of cameras: expected Metashape's XML, RealityScan's CSV, or the folder of a "
+            or f"{path} is not an export of cameras: expected Metashape's XML, RealityScan's CSV, or the folder of a "
             "capture of Polycam or Record3D"
         )
     return reader()

@@ -26,7 +26,7 @@ _REMEDY = "export the capture again"
 
 
 def metadata_of(folder: Path) -> Path | None:
-    """Return the file of the metadata; None if the folder is no capture of Record3D."""
+    """Return the file of the metadata; None if the folder is not a Record3D capture."""
     if not any((folder / name).is_dir() for name in _PHOTOS):
         return None
     for name in _METADATA:

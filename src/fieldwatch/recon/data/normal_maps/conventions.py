@@ -262,5 +262,5 @@ def noise_of(views: Sequence[NormalView]) -> float | None:
 
 
 def fills_picture(known: Tensor) -> bool:
-    """Return whether normals cover the whole picture, so that they are no silhouette of an object."""
+    """Return whether normals cover the whole picture, so that they do not show the silhouette of an object."""
     return float(known.double().mean()) > _FULL
