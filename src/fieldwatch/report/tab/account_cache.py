@@ -1,4 +1,4 @@
-"""Cache of the runs that the tab shows: one thread reads them, any number of requests get the results."""
+"""Cache of the runs that the tab shows: one thread reads them; any number of requests get the results."""
 
 import math
 import threading
