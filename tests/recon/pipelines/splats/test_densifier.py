@@ -12,7 +12,7 @@ from fieldwatch.recon.pipelines.splats import DensificationOptions, Scene, Splat
 from fieldwatch.recon.pipelines.splats.densifier import Densifier
 from fieldwatch.recon.pipelines.splats.floaters import Sightings
 from fieldwatch.recon.pipelines.splats.initialization import initial_model
-from fieldwatch.recon.pipelines.splats.scene import supported_by
+from fieldwatch.recon.pipelines.splats.support import supported_by
 from fieldwatch.record import read_history
 
 SHORT = SplatsConfig(

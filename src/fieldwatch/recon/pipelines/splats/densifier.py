@@ -22,7 +22,8 @@ from fieldwatch.recon.pipelines.splats.densification import (
 )
 from fieldwatch.recon.pipelines.splats.floaters import Sightings, floaters
 from fieldwatch.recon.pipelines.splats.model import SplatModel
-from fieldwatch.recon.pipelines.splats.scene import Scene, supported_by
+from fieldwatch.recon.pipelines.splats.scene import Scene
+from fieldwatch.recon.pipelines.splats.support import supported_by
 from fieldwatch.recon.render import DensificationStatistics
 
 GRADIENT_THRESHOLDS = {"signed": 2e-4, "absolute": 1e-3}

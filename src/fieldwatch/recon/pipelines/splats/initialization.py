@@ -15,7 +15,8 @@ from fieldwatch.recon.pipelines.splats.gaussians import Gaussians
 from fieldwatch.recon.pipelines.splats.hull import VisualHull
 from fieldwatch.recon.pipelines.splats.mip_filter import MipFilter
 from fieldwatch.recon.pipelines.splats.model import SplatModel
-from fieldwatch.recon.pipelines.splats.scene import Scene, supported_by
+from fieldwatch.recon.pipelines.splats.scene import Scene
+from fieldwatch.recon.pipelines.splats.support import training_pixels
 
 RANDOM_COUNT = 20_000
 """Number of Gaussians at random positions for scenes without a point cloud."""
@@ -25,8 +26,8 @@ _ROUNDS = 32
 _POSITIONS_PER_ROUND = 1 << 16
 _MIN_INSIDE = 100  # fewer suggest that poses and photos do not match
 
-SUPPORTED_PER_FILLED = 8
-"""Number of Gaussians that the photos can determine for each added point: most are for surface with known points."""
+PIXELS_PER_FILLED = 80
+"""Number of pixels of training photos for each added point: most pixels are for surface with known points."""
 GAP = 0.03
 """Minimum distance of an added point to the nearest known point, as a fraction of a photo's longer side."""
 
@@ -76,7 +77,7 @@ def _from_photos(config: SplatsConfig, scene: Scene) -> Gaussians:
     points = photos.points
     colors = photos.colors
     if fill_points(config):
-        count = min(fill_points(config), supported_by(photos) // SUPPORTED_PER_FILLED)
+        count = min(fill_points(config), training_pixels(photos) // PIXELS_PER_FILLED)
         added, added_colors = fill_gaps(photos, Filling(count=count, gap=GAP), backdrop=scene.backdrop)
         points = torch.cat([points, added])
         colors = torch.cat([colors, added_colors])

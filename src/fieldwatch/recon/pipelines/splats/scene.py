@@ -20,8 +20,6 @@ from fieldwatch.recon.transfers import upload
 
 AHEAD = 4
 """Number of photos decoded ahead of the training loop if not all fit into memory."""
-PIXELS_PER_GAUSSIAN = 10
-"""Number of pixels of training photos for each Gaussian: 30 numbers, against 14 to 59 parameters of a Gaussian."""
 _SIZE_SAMPLES = 20_000  # maximum number of points whose distances determine the size of a scene
 
 Distance = Callable[[Float[Tensor, "n 3"]], Float[Tensor, " n"]]
@@ -214,9 +212,3 @@ class Scene:
 
     def _unit_range(self, pixels: UInt8[Tensor, "height width *channels"]) -> Float[Tensor, "height width *channels"]:
         return upload(pixels, self.device).float() / 255
-
-
-def supported_by(photos: PhotoSet) -> int:
-    """Return the number of Gaussians that the pixels of the training photos can determine."""
-    cameras = [photos.cameras[index] for index in photos.train]
-    return max(sum(camera.width * camera.height for camera in cameras) // PIXELS_PER_GAUSSIAN, 1)
