@@ -106,7 +106,7 @@ def test_a_run_on_the_device_is_that_on_the_cpu_goes_on_after_a_kill_and_ends(fa
 
 @pytest.mark.pretended
 @pytest.mark.parametrize("name", LATE_RUNS)
-def test_terms_of_the_surface_launch_as_many_kernels_as_recorded(fake_cuda, name, data, tmp_path):
+def test_later_steps_launch_as_many_kernels_as_recorded_and_add_in_order(fake_cuda, name, data, tmp_path):
     training = train(LATE_RUNS[name](*data), tmp_path / "run", stop=SURFACE_STOP)
     assert np.isfinite(training.losses).all()
     assert_counts_as_recorded(training, name)

@@ -74,7 +74,11 @@ RUNS: dict[str, Words] = {
     "video-hnerv": _video("--model", "hnerv", "--modelsize", "0.02"),
 }
 """Arguments of each training: of a COLMAP folder and a folder of frames."""
-LATE_RUNS: dict[str, Words] = {"splats-dn-surface": _splats("--regularization", "dn_consistency")}
+LATE_RUNS: dict[str, Words] = {
+    "splats-dn-surface": _splats("--regularization", "dn_consistency"),
+    "video-interpolate": _video("--model", "hnerv", "--modelsize", "0.02", "--conv-type", "convnext", "interpolate"),
+    "video-literal": _video("--preset", "literal", "--fc-dim", "8", "--fc-hw", "3_4", "--dec-strds", "2", "3"),
+}
 """Arguments of trainings of which only the counts at `SURFACE_STOP` are of interest."""
 SURFACE = {"splats-planar": "splats-planar-surface", "splats-sugar": "splats-sugar-surface"}
 """Trainings with terms that begin after `STOP`, and the names of their counts at `SURFACE_STOP`."""
