@@ -26,9 +26,8 @@ RUNS = {
     "video": ["video", "--teacher", "descriptor"],
 }
 """Arguments of `fieldwatch train`, by name."""
-WARM = 60
-"""Steps before the measurement: compiling and checking end with the first 32."""
-ROUNDS = 3
+WARM = 40
+"""Steps before the measurement: the first 32 are examined closely."""
 TIMED = """
 import json, os, signal, sys, time
 from fieldwatch.cli import main
@@ -73,6 +72,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--source", type=Path, required=True, help="src folder of the other checkout")
     parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", default="", help="part of the names of the trainings")
     options = parser.parse_args()
     other = options.source.resolve(strict=True)
@@ -80,7 +80,7 @@ def main() -> None:
     for name, words in RUNS.items():
         if options.only not in name:
             continue
-        pairs = [[step_time(source, words, options.steps) for source in (other, SOURCE)] for _ in range(ROUNDS)]
+        pairs = [[step_time(source, words, options.steps) for source in (other, SOURCE)] for _ in range(options.rounds)]
         before, now = (statistics.median(times) for times in zip(*pairs, strict=True))
         ratios = [this / that for that, this in pairs]
         each = ", ".join(f"{ratio:.2f}" for ratio in ratios)
