@@ -3,10 +3,10 @@
     python benchmarks/cpu_steps.py --source ../old/src                      # about ten minutes
     python benchmarks/cpu_steps.py --source ../old/src --only video --steps 200
 
-Each training is a command of `fieldwatch train` on built-in data with default settings, in a process of its own with one
-thread. It is stopped after some hundred steps; the first ones are not counted. Trainings of both checkouts alternate,
-so that both meet the same load of the machine. Counted is the processor time of the whole process: the step, the
-record, the rules, and what other threads do meanwhile.
+Each training is a command of `fieldwatch train` on built-in data with default settings, in a process of its own with
+one thread. It is stopped after some hundred steps; the first ones are not counted. Trainings of both checkouts
+alternate, so that both meet the same load of the machine. Counted is the processor time of the whole process: the
+step, the record, the rules, and what other threads do meanwhile.
 """
 
 import argparse
@@ -56,7 +56,7 @@ def step_time(source: Path, words: list[str], steps: int) -> float:
         RuntimeError: the training ended before the steps were taken.
     """
     with tempfile.TemporaryDirectory(prefix="cpu-steps-") as place:
-        one = {name: "1" for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
+        one = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
         own = {"XDG_STATE_HOME": place, "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(source)}
         line = [sys.executable, "-c", TIMED, str(WARM), str(steps), f"{place}/run", *words]
         ended = subprocess.run(line, env={**os.environ, **one, **own}, capture_output=True, text=True, check=False)
@@ -76,7 +76,9 @@ def main() -> None:
     parser.add_argument("--only", default="", help="part of the names of the trainings")
     options = parser.parse_args()
     other = options.source.resolve(strict=True)
-    print("| training | other checkout, ms/step | this one, ms/step | ratio | of each round |\n|---|---:|---:|---:|---|")
+    print(
+        "| training | other checkout, ms/step | this one, ms/step | ratio | of each round |\n|---|---:|---:|---:|---|"
+    )
     for name, words in RUNS.items():
         if options.only not in name:
             continue

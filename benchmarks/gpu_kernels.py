@@ -1,8 +1,8 @@
-"""Compile every GPU kernel for every architecture, without a GPU, and print what it takes, with limits and times on paper.
+"""Compile every GPU kernel for every architecture, without a GPU; print what it takes, and times on paper.
 
-    python benchmarks/gpu_kernels.py                                     # 40 s of processor time
-    python benchmarks/gpu_kernels.py --write                             # ... into docs/gpu_kernels.md
-    python benchmarks/gpu_kernels.py --paper                             # only the times on paper
+python benchmarks/gpu_kernels.py                                     # 40 s of processor time
+python benchmarks/gpu_kernels.py --write                             # ... into docs/gpu_kernels.md
+python benchmarks/gpu_kernels.py --paper                             # only the times on paper
 """
 
 import argparse
@@ -293,7 +293,7 @@ PAPER: dict[str, tuple[tuple[str, ...], Callable[[], Costs]]] = {
         ("surface_samples",),
         of_surface_samples,
     ),
-    f"Normals, `--preset gpu`: {RAYS:,} rays of {VIEWS} views in a graph, {SECTIONS} sections of a ray, {KEPT} visible": (
+    f"Normals, `--preset gpu`: {RAYS:,} rays of {VIEWS} views, {SECTIONS} sections of a ray, {KEPT} visible": (
         (),
         of_normals,
     ),
@@ -345,18 +345,19 @@ def page(resources: str) -> str:
 
 ## What a kernel takes
 
-The most on any of {len(ARCHITECTURES)} architectures ({", ".join(ARCHITECTURES)}), as the compiler reports it, and in parentheses the limit
-that a test holds it to. {compiler()}.
+The most on any of {len(ARCHITECTURES)} architectures ({", ".join(ARCHITECTURES)}), as the compiler reports it,
+and in parentheses the limit that a test holds it to. {compiler()}.
 
 {resources}
 
 ## Expected times
 
-**Computed, not measured: no kernel has run on a GPU.** Bytes and operations are counted in the source and divided by data sheets. A kernel is
-assumed to reach {BANDWIDTH_REACHED:.0%} of the bandwidth or {FLOPS_REACHED:.0%} of the peak, and to find nothing in a cache, so these are the longest times that it should take.
-GeForce cards compute in double precision at a 64th of their speed, an H100 at half. Launches of a step take the host 0.3 to 0.6 ms more where
-they are not hidden behind the kernels; a kernel with a single block (`ray_terms`, `depth_normals_mean`, `surface_means`) takes some
-microseconds whatever it moves.
+**Computed, not measured: no kernel has run on a GPU.** Bytes and operations are counted in the source and divided by
+data sheets. A kernel is assumed to reach {BANDWIDTH_REACHED:.0%} of the bandwidth or {FLOPS_REACHED:.0%} of the peak, and
+to find nothing in a cache, so these are the longest times that it should take. GeForce cards compute in double
+precision at a 64th of their speed, an H100 at half. Launches of a step take the host 0.3 to 0.8 ms more where they are
+not hidden behind the kernels. A kernel with a single block (`ray_terms`, `depth_normals_mean`, `surface_means`) takes
+some microseconds whatever it moves.
 
 {on_paper()}
 """

@@ -133,9 +133,9 @@ def gsplat_without_nvcc() -> Iterator[None]:
 def gsplat_that_works() -> Iterator[None]:
     """A gsplat whose kernels nvcc compiled: it is asked nothing, and torch's operations render its images."""
     with (
-        mock.patch.object(gpu, "gsplat_problem", lambda: None),
-        mock.patch.object(start, "gsplat_problem", lambda: None),
-        mock.patch.object(rasterization, "gsplat_problem", lambda: None),
+        mock.patch.object(gpu, "gsplat_problem", return_value=None),
+        mock.patch.object(start, "gsplat_problem", return_value=None),
+        mock.patch.object(rasterization, "gsplat_problem", return_value=None),
         mock.patch.object(rasterization, "GSPLAT", BATCHED),
     ):
         yield
@@ -169,7 +169,7 @@ def card_without_nvcc(folder: Path) -> Iterator[str]:
 
 
 def card_with_all(folder: Path) -> Iterator[str]:
-    """A card with a recent driver, nvcc, and a gsplat that works: our own kernels come first, and gsplat is not asked."""
+    """A card with a recent driver, nvcc, and a gsplat that works: our own kernels come first."""
     yield from make_env(folder, f'echo "{DRIVER}, 8.9"', build="2.13.0+cu130", nvcc=True)
     with pretended_gpu() as device, gsplat_that_works():
         share_trials(device)

@@ -139,7 +139,7 @@ class _Resample(torch.autograd.Function):
 
 @functools.lru_cache(maxsize=64)
 def _weights(before: int, after: int, dtype: torch.dtype, device: torch.device) -> Float[Tensor, "before after"]:
-    """Return the weight of each of ``before`` pixels in each of ``after`` resampled ones; shared, do not write to it."""
+    """Return the weight of each of ``before`` pixels in each of ``after`` resampled ones; do not write to it."""
     # A tensor made in inference mode could never take part in a training.
     with torch.inference_mode(False), torch.no_grad():
         return functional.interpolate(torch.eye(before)[None], after, mode="linear")[0].to(device, dtype)
