@@ -353,8 +353,8 @@ and in parentheses the limit that a test holds it to. {compiler()}.
 ## Expected times
 
 **Computed, not measured: no kernel has run on a GPU.** Bytes and operations are counted in the source and divided by
-data sheets. A kernel is assumed to reach {BANDWIDTH_REACHED:.0%} of the bandwidth or {FLOPS_REACHED:.0%} of the peak, and
-to find nothing in a cache, so these are the longest times that it should take. GeForce cards compute in double
+data sheets. A kernel is assumed to reach {BANDWIDTH_REACHED:.0%} of the bandwidth or {FLOPS_REACHED:.0%} of the peak,
+and to find nothing in a cache, so these are the longest times that it should take. GeForce cards compute in double
 precision at a 64th of their speed, an H100 at half. Launches of a step take the host 0.3 to 0.8 ms more where they are
 not hidden behind the kernels. A kernel with a single block (`ray_terms`, `depth_normals_mean`, `surface_means`) takes
 some microseconds whatever it moves.
