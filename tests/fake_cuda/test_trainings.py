@@ -12,6 +12,7 @@ from fake_cuda.training import (
     COUNTS,
     LATE_RUNS,
     MORE_LAUNCHES,
+    PRESET_RUNS,
     RUNS,
     STOP,
     SURFACE,
@@ -98,10 +99,19 @@ def test_a_run_on_the_device_is_that_on_the_cpu_goes_on_after_a_kill_and_ends(fa
         later = train(words, tmp_path / "run", stop=SURFACE_STOP)
         assert_counts_as_recorded(later, SURFACE[name])
     if name in ENDING:
-        train([*words, *more], tmp_path / "run")
+        ended = train([*words, *more], tmp_path / "run")
+        on_cpu = train(words, tmp_path / "cpu", device="cpu")
+        assert np.mean(ended.losses[-5:]) == pytest.approx(np.mean(on_cpu.losses[-5:]), rel=0.05)
         assert json.loads((tmp_path / "run" / "run.json").read_text())["state"] == "finished"
         written = {path.suffix for path in (tmp_path / "run" / "products").glob("*")}
         assert written >= ENDING[name]
+
+
+@pytest.mark.parametrize("name", PRESET_RUNS)
+def test_first_steps_of_other_presets_are_those_of_the_cpu(fake_cuda, name, data, tmp_path):
+    words = PRESET_RUNS[name](*data)
+    on_cpu, on_device = (train(words, tmp_path / device, device=device, stop=1) for device in ("cpu", "cuda"))
+    assert on_device.losses == pytest.approx(on_cpu.losses, rel=1e-3)
 
 
 @pytest.mark.pretended
