@@ -29,7 +29,7 @@ install() {
     else
         read -ra request <<<"$(PIP=.venv/bin/pip scripts/torch_build.sh "$(sed -n 's/^torch==//p' constraints.txt)")"
     fi
-    # A CUDA build serves a GPU, and splats render several times faster there with gsplat.
+    # A CUDA build serves a GPU, where gsplat renders splats if our own kernels do not work.
     [[ ${request[0]} == *+cpu || $(uname -s) != Linux || ,$extras, == *,gpu,* ]] || extras=$extras,gpu
     echo "env: installing .[$extras] with ${request[*]} into .venv (minutes the first time; details in $log)"
     .venv/bin/pip install -e ".[$extras]" "${request[@]}" >>"$log" 2>&1
@@ -48,7 +48,6 @@ if ! install; then
     exit 1
 fi
 if [[ ,$extras, == *,gpu,* ]] && ! command -v nvcc >/dev/null; then
-    echo "env: gsplat compiles its kernels with nvcc, which is not installed: without it, splats render with torch's own" >&2
-    echo "env: operations on the GPU, several times slower; install the CUDA toolkit of torch's CUDA version" >&2
+    echo "env: there is no nvcc, which gsplat needs; splats do not need gsplat: our own kernels render them without nvcc" >&2
 fi
 echo "env: ready ($(.venv/bin/python -c 'import sys, torch; print("Python %d.%d" % sys.version_info[:2] + ", torch " + torch.__version__)'))"

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from fieldwatch.recon.pipelines.video.algorithm import convolutions_in_order
-from fieldwatch.recon.pipelines.video.models.blocks import PatchMeans, UpBlock
+from fieldwatch.recon.pipelines.video.models.blocks import PatchMeans, UpBlock, resample
 from fieldwatch.recon.pipelines.video.models.options import ModelOptions
 from fieldwatch.recon.render import composite
 from fieldwatch.run import deterministic_algorithms
@@ -53,4 +53,20 @@ def test_a_row_and_a_column_are_repeated_as_by_the_padding(fake_cuda):
             (gradient,) = torch.autograd.grad(made.square().sum(), leaf)
         results.append([made.detach().cpu(), gradient.cpu()])
     torch.testing.assert_close(*results, rtol=1e-5, atol=1e-6)
+    assert not fake_cuda.ledger.unordered
+
+
+@pytest.mark.parametrize("size", [(8, 15), (9, 7), (3, 4)], ids=["larger", "mixed", "smaller"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_bilinear_resampling_has_the_gradient_of_torch(fake_cuda, size, dtype):
+    features = torch.rand(2, 3, 4, 5, generator=torch.Generator().manual_seed(3)).to(dtype)
+    results = []
+    for device in ("cpu", "cuda"):
+        leaf = features.to(device).requires_grad_()
+        made = resample(leaf, size)
+        (gradient,) = torch.autograd.grad(made.square().sum(), leaf)
+        assert gradient.dtype == dtype
+        results.append([made.detach().cpu(), gradient.cpu()])
+    tolerance = 1e-6 if dtype == torch.float32 else 2e-2
+    torch.testing.assert_close(*results, rtol=tolerance, atol=tolerance)
     assert not fake_cuda.ledger.unordered

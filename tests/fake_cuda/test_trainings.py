@@ -12,6 +12,7 @@ from fake_cuda.training import (
     COUNTS,
     LATE_RUNS,
     MORE_LAUNCHES,
+    PRESET_RUNS,
     RUNS,
     STOP,
     SURFACE,
@@ -98,32 +99,42 @@ def test_a_run_on_the_device_is_that_on_the_cpu_goes_on_after_a_kill_and_ends(fa
         later = train(words, tmp_path / "run", stop=SURFACE_STOP)
         assert_counts_as_recorded(later, SURFACE[name])
     if name in ENDING:
-        train([*words, *more], tmp_path / "run")
+        ended = train([*words, *more], tmp_path / "run")
+        on_cpu = train(words, tmp_path / "cpu", device="cpu")
+        assert np.mean(ended.losses[-5:]) == pytest.approx(np.mean(on_cpu.losses[-5:]), rel=0.05)
         assert json.loads((tmp_path / "run" / "run.json").read_text())["state"] == "finished"
         written = {path.suffix for path in (tmp_path / "run" / "products").glob("*")}
         assert written >= ENDING[name]
 
 
+@pytest.mark.parametrize("name", PRESET_RUNS)
+def test_first_steps_of_other_presets_are_those_of_the_cpu(fake_cuda, name, data, tmp_path):
+    words = PRESET_RUNS[name](*data)
+    on_cpu, on_device = (train(words, tmp_path / device, device=device, stop=1) for device in ("cpu", "cuda"))
+    assert on_device.losses == pytest.approx(on_cpu.losses, rel=1e-3)
+
+
 @pytest.mark.pretended
 @pytest.mark.parametrize("name", LATE_RUNS)
-def test_terms_of_the_surface_launch_as_many_kernels_as_recorded(fake_cuda, name, data, tmp_path):
+def test_later_steps_launch_as_many_kernels_as_recorded_and_add_in_order(fake_cuda, name, data, tmp_path):
     training = train(LATE_RUNS[name](*data), tmp_path / "run", stop=SURFACE_STOP)
     assert np.isfinite(training.losses).all()
     assert_counts_as_recorded(training, name)
 
 
 @pytest.mark.pretended
-def test_splats_have_the_same_bits_in_any_order_of_blocks_and_threads(fake_cuda, data, whole, tmp_path):
-    words = RUNS["splats-planar"](*data)
-    whole = whole("splats-planar")
-    for number, order in enumerate((REVERSE, SHUFFLED)):
-        folder = tmp_path / f"{number}"
-        fake_cuda.emulator.order = order
-        train(words, folder, stop=5)
-        fake_cuda.emulator.order = order + 10  # and another one after a kill
-        again = train(words, folder, stop=STOP)
-        assert again.losses == whole.losses[6:]
-        assert_same_state(again, whole)
+@pytest.mark.parametrize(
+    ("name", "order"), [("splats-planar", REVERSE), ("splats-planar", SHUFFLED), ("normals-poses", SHUFFLED)]
+)
+def test_runs_have_the_same_bits_in_any_order_of_blocks_and_threads(fake_cuda, name, order, data, whole, tmp_path):  # noqa: PLR0917
+    whole = whole(name)
+    words = RUNS[name](*data)
+    fake_cuda.emulator.order = order
+    train(words, tmp_path, stop=5)
+    fake_cuda.emulator.order = order + 10  # and another one after a kill
+    again = train(words, tmp_path, stop=STOP)
+    assert again.losses == whole.losses[6:]
+    assert_same_state(again, whole)
 
 
 @pytest.mark.parametrize("name", ["splats-sugar", "normals-poses", "video-hnerv"])

@@ -31,8 +31,10 @@ _SPLATS = (
 _NORMALS = (
     "--views 3 --size 16 --steps 24 --nominal 240 --mesh-resolution 6 --evaluate-at 100000 --checkpoint-interval 80 "
     "--turntable 0 --levels 3 --first-levels 1 --levels-by 200 --base-resolution 4 --finest-resolution 12 "
-    "--table-bits 10 --hidden 16 --grid-resolution 12 --grid-every 8 --grid-warmup 8 --rays 128 --sample-budget 800"
+    "--table-bits 10 --hidden 16 --grid-resolution 12 --grid-every 8 --grid-warmup 8"
 ).split()
+_BUDGET = ["--rays", "128", "--sample-budget", "800"]
+_RAYS_PER_VIEW = ["--rays-per-view", "16", "--warm-up-rays", "8"]
 _VIDEO = (
     "--rows 1 --columns 2 --batch 4 --data-split 7_7_8 --teacher descriptor --epochs 6 --eval-freq 3 "
     "--pixel-loss-warmup-epochs 2 --checkpoint-epochs 2 --grid-cells 4 2 --grid-widths 8 8 --grid-channels 4 2 "
@@ -57,7 +59,9 @@ def _splats(*more: str) -> Words:
 
 
 def _normals(*more: str) -> Words:
-    return lambda *_: ["train", "normals", *_NORMALS, *more]
+    # Presets with a number of rays per view take no budget.
+    budget = [] if "--rays-per-view" in more else _BUDGET
+    return lambda *_: ["train", "normals", *_NORMALS, *budget, *more]
 
 
 def _video(*more: str) -> Words:
@@ -74,8 +78,20 @@ RUNS: dict[str, Words] = {
     "video-hnerv": _video("--model", "hnerv", "--modelsize", "0.02"),
 }
 """Arguments of each training: of a COLMAP folder and a folder of frames."""
-LATE_RUNS: dict[str, Words] = {"splats-dn-surface": _splats("--regularization", "dn_consistency")}
+LATE_RUNS: dict[str, Words] = {
+    "splats-dn-surface": _splats("--regularization", "dn_consistency"),
+    "video-interpolate": _video("--model", "hnerv", "--modelsize", "0.02", "--conv-type", "convnext", "interpolate"),
+    "video-literal": _video("--preset", "literal", "--fc-dim", "8", "--fc-hw", "3_4", "--dec-strds", "2", "3"),
+}
 """Arguments of trainings of which only the counts at `SURFACE_STOP` are of interest."""
+PRESET_RUNS: dict[str, Words] = {
+    "splats-parity": _splats("--preset", "parity"),
+    "normals-gpu": _normals("--preset", "gpu", *_RAYS_PER_VIEW),
+    "normals-parity": _normals("--preset", "parity", *_RAYS_PER_VIEW),
+    "video-dual": _video("--preset", "dual", "--fc-dim", "8"),
+    "video-nerv": _video("--preset", "nerv", "--modelsize", "0.02"),
+}
+"""Arguments of trainings with other presets, of which only the first steps are of interest."""
 SURFACE = {"splats-planar": "splats-planar-surface", "splats-sugar": "splats-sugar-surface"}
 """Trainings with terms that begin after `STOP`, and the names of their counts at `SURFACE_STOP`."""
 

@@ -3,12 +3,14 @@
     python tests/fake_cuda/transcripts.py            # print
     python tests/fake_cuda/transcripts.py --write    # ... into docs/gpu.md
 
-Answers of nvidia-smi are recorded ones. torch's view of a card is that of the pretended device.
+Answers of nvidia-smi and of pip are recorded ones. torch's view of a card is that of the pretended device. Images of
+gsplat, whose kernels need a card, are rendered by torch's operations.
 """
 
 import contextlib
 import io
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -22,37 +24,64 @@ from unittest import mock
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from fake_cuda.conftest import pretended_gpu
+from fake_cuda.conftest import pretended_gpu, share_trials
 from fake_cuda.device import FakeCuda
 from fake_cuda.training import RUNS, train, write_scene
 from fieldwatch.cli.doctor_checks import about_the_gpu, torch_build, unused_gpu
-from fieldwatch.recon.commands.gpu import check_gpu
+from fieldwatch.recon.commands import gpu
+from fieldwatch.recon.pipelines.splats import start
 from fieldwatch.recon.render.gpu import compilation
-from fieldwatch.recon.render.splats import gsplat_problem
+from fieldwatch.recon.render.splats import gsplat_problem, rasterization
+from fieldwatch.recon.render.splats.batched import BATCHED
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "gpu.md"
 BEGIN = "<!-- transcripts: python tests/fake_cuda/transcripts.py --write -->\n"
 END = "<!-- end of the transcripts -->\n"
 WIDTH = 138
+DRIVER = "580.65.06"
 
 
-def chosen_torch(answer: str | None, folder: Path) -> str:
-    """Return what `make env` says about torch, for an answer of nvidia-smi; None is a machine without it."""
-    programs = Path(tempfile.mkdtemp(dir=folder))
-    for name in ("bash", "cut", "head", "sort", "tr", "uname"):
-        (programs / name).symlink_to(Path("/usr/bin") / name)
+def make_env(folder: Path, answer: str | None, *, build: str, nvcc: bool = False) -> Iterator[str]:
+    """Yield what `make env` says.
+
+    Args:
+        folder: scratch folder.
+        answer: commands of nvidia-smi; None is a machine without it.
+        build: version of torch that is installed there.
+        nvcc: whether nvcc is installed.
+    """
+    project = Path(tempfile.mkdtemp(dir=folder))
+    shutil.copytree(ROOT / "scripts", project / "scripts")
+    shutil.copy(ROOT / "constraints.txt", project)
+    programs = project / "programs"
+    for name in ("bash", "cat", "cut", "dirname", "head", "sed", "sort", "tail", "touch", "tr", "uname"):
+        _write_program(programs / name, f'exec {shutil.which(name)} "$@"')
+    _write_program(project / ".venv" / "bin" / "pip", "exit 0")
+    _write_program(
+        project / ".venv" / "bin" / "python", f'case "$*" in *torch*) echo "Python 3.12, torch {build}";; esac'
+    )
     if answer is not None:
-        (programs / "nvidia-smi").write_text(f"#!/bin/bash\n{answer}\n")
-        (programs / "nvidia-smi").chmod(0o755)
-    script = ROOT / "scripts" / "torch_build.sh"
-    asked = subprocess.run([script, "2.13.0"], env={"PATH": str(programs)}, capture_output=True, text=True, check=True)
-    return asked.stderr.strip()
+        _write_program(programs / "nvidia-smi", answer)
+    if nvcc:
+        _write_program(programs / "nvcc", "exit 0")
+    line = [project / "scripts" / "env.sh", "dev"]
+    said = subprocess.run(
+        line, env={"PATH": str(programs)}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=True
+    )
+    yield "$ make env"
+    yield from said.stdout.splitlines()
+
+
+def _write_program(path: Path, commands: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!{shutil.which('bash')}\n{commands}\n")
+    path.chmod(0o755)
 
 
 def doctor(driver: str | None) -> Iterator[str]:
     """Yield the doctor's lines about the GPU, for the driver's version; None is a machine without a card."""
-    check = check_gpu()
+    check = gpu.check_gpu()
     # The time differs each time.
     yield f"{check.label:14} {re.sub(r', [0-9.]+ s;', ';', check.text)}"
     machine = {"gpus": [] if driver is None else [driver], "driver": driver}
@@ -100,10 +129,21 @@ def gsplat_without_nvcc() -> Iterator[None]:
     gsplat_problem.cache_clear()
 
 
+@contextmanager
+def gsplat_that_works() -> Iterator[None]:
+    """A gsplat whose kernels nvcc compiled: it is asked nothing, and torch's operations render its images."""
+    with (
+        mock.patch.object(gpu, "gsplat_problem", return_value=None),
+        mock.patch.object(start, "gsplat_problem", return_value=None),
+        mock.patch.object(rasterization, "gsplat_problem", return_value=None),
+        mock.patch.object(rasterization, "GSPLAT", BATCHED),
+    ):
+        yield
+
+
 def no_card(folder: Path) -> Iterator[str]:
     """A machine without a card."""
-    yield "$ make env"
-    yield chosen_torch(None, folder)
+    yield from make_env(folder, None, build="2.13.0+cpu")
     yield "$ fieldwatch doctor"
     yield from doctor(None)
 
@@ -112,8 +152,7 @@ def old_driver(folder: Path) -> Iterator[str]:
     """A card whose driver is too old for today's torch."""
     driver = "470.82.01"
     query = 'case "$*" in *compute_cap*) echo "not a valid field"; exit 2;; esac\n'
-    yield "$ make env"
-    yield chosen_torch(f'{query}echo "{driver}"', folder)
+    yield from make_env(folder, f'{query}echo "{driver}"', build="2.13.0+cpu")
     yield "$ fieldwatch doctor"
     yield from doctor(driver)
     yield "$ fieldwatch train splats"
@@ -121,31 +160,49 @@ def old_driver(folder: Path) -> Iterator[str]:
         yield from unused_gpu([driver], driver)
 
 
-def card(folder: Path) -> Iterator[str]:
-    """A card with a recent driver; nvcc and gsplat do not matter."""
-    yield "$ make env"
-    yield chosen_torch('echo "580.65.06, 8.9"', folder)
-    with pretended_gpu():
-        yield "$ fieldwatch doctor"
-        yield from doctor("580.65.06")
-        yield "$ fieldwatch train splats"
-        yield from [*first_lines(folder, "card", device="auto")] or ["(nothing: our own kernels render)"]
+def card_without_nvcc(folder: Path) -> Iterator[str]:
+    """A card with a recent driver."""
+    yield from make_env(folder, f'echo "{DRIVER}, 8.9"', build="2.13.0+cu130")
+    with pretended_gpu() as device:
+        share_trials(device)
+        yield from first_commands(folder, "card")
+
+
+def card_with_all(folder: Path) -> Iterator[str]:
+    """A card with a recent driver, nvcc, and a gsplat that works: our own kernels come first."""
+    yield from make_env(folder, f'echo "{DRIVER}, 8.9"', build="2.13.0+cu130", nvcc=True)
+    with pretended_gpu() as device, gsplat_that_works():
+        share_trials(device)
+        yield from first_commands(folder, "all")
 
 
 def card_without_compiler(folder: Path) -> Iterator[str]:
     """A card on which our own kernels cannot be compiled, and gsplat was installed without nvcc."""
     with pretended_gpu() as device, without_nvrtc(device), gsplat_without_nvcc():
-        yield "$ fieldwatch doctor"
-        yield from doctor("580.65.06")
-        yield "$ fieldwatch train splats"
-        yield from first_lines(folder, "differing", device="auto")
+        yield from first_commands(folder, "differing")
+
+
+def card_with_gsplat_alone(folder: Path) -> Iterator[str]:
+    """A card on which our own kernels cannot be compiled, and gsplat works."""
+    with pretended_gpu() as device, without_nvrtc(device), gsplat_that_works():
+        yield from first_commands(folder, "gsplat")
+
+
+def first_commands(folder: Path, name: str) -> Iterator[str]:
+    """Yield what the doctor and a training say on a card."""
+    yield "$ fieldwatch doctor"
+    yield from doctor(DRIVER)
+    yield "$ fieldwatch train splats"
+    yield from [*first_lines(folder, name, device="auto")] or ["(nothing: our own kernels render)"]
 
 
 MACHINES: dict[str, Callable[[Path], Iterator[str]]] = {
     "No card": no_card,
     "A card with a driver that is too old": old_driver,
-    "A card with a recent driver, with or without nvcc": card,
-    "The same, if NVRTC is missing, and gsplat was installed without nvcc": card_without_compiler,
+    "A card with a recent driver, and no nvcc": card_without_nvcc,
+    "A card with all: a recent driver, nvcc, and a gsplat that works": card_with_all,
+    "The card without nvcc, if NVRTC is missing too": card_without_compiler,
+    "The card with all, if NVRTC is missing": card_with_gsplat_alone,
 }
 
 

@@ -6,6 +6,7 @@ import torch
 from fieldwatch.recon.pipelines.normals.config import RayOptions
 from fieldwatch.recon.pipelines.normals.ray_budget import LEAST_RAYS, RayBudget
 from fieldwatch.recon.render import BoundedRays, OccupancyGrid
+from fieldwatch.recon.render.sdf_gpu.field import MOST_POINTS
 
 
 def test_without_a_budget_rays_are_constant_and_samples_bounded_all_the_same():
@@ -14,6 +15,13 @@ def test_without_a_budget_rays_are_constant_and_samples_bounded_all_the_same():
         budget.observe(512, samples)
         assert budget.rays == 512
     assert budget.max_samples == 524_288
+
+
+def test_the_bound_grows_with_the_views_of_a_graph_up_to_what_kernels_take():
+    bounds = [RayBudget(RayOptions(views_per_graph=views)).max_samples for views in (4, 5, 20, 1000)]
+    assert bounds == [524_288, 2 * 524_288, 5 * 524_288, 1 << 23]
+    assert 5 * bounds[-1] // 4 <= MOST_POINTS  # four sections of a stride have five ends
+    assert RayBudget(RayOptions(views_per_graph=20, sample_budget=12_000)).max_samples == 96_000
 
 
 def test_with_a_budget_rays_follow_the_samples_that_rays_need():

@@ -112,11 +112,11 @@ def pmni() -> NormalsConfig:
 
 
 def gpu() -> NormalsConfig:
-    """Return the settings of `pmni` with four views per autograd graph, for a GPU with 8 GB or more.
+    """Return the settings of `pmni` with twenty views per autograd graph, for any GPU with 8 GB or more.
 
-    A graph may hold half a million samples, so that four views of PMNI's step length fit.
+    A step is a single graph, which may hold 2.6 million samples in half a GiB.
     """
-    return replace(pmni(), rays=replace(_RAYS, views_per_graph=4))
+    return replace(pmni(), rays=replace(_RAYS, views_per_graph=20))
 
 
 def parity() -> NormalsConfig:

@@ -1,5 +1,6 @@
 """Adapts the number of rays per step, and bounds the number of samples per batch."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -8,9 +9,13 @@ from fieldwatch.recon.pipelines.normals.delayed_counts import DelayedCounts
 from fieldwatch.recon.render import SampleBudget
 
 BUDGET = 1 << 16
-"""Samples per step for which the bound is set if there is no sample budget."""
+"""Samples of a graph of up to `VIEWS` views for which the bound is set if there is no sample budget."""
+VIEWS = 4
+"""Views whose rays need a budget at the step length of PMNI's settings."""
 OVER = 8
 """Maximum samples of a batch in budgets: before occluded samples are dropped, a sound grid yields several budgets."""
+MOST_BOUND = 1 << 23
+"""Maximum of the sample bound: what the GPU kernels of a field take in a pass, with the ends of sections."""
 LEAST_BOUND = 1 << 14
 """Minimum of the sample bound: a single ray can need 2 / step samples."""
 LEAST_RAYS = 64
@@ -48,7 +53,9 @@ class RayBudget:
     @property
     def max_samples(self) -> int:
         """Maximum number of samples in a batch; rays that would exceed it are dropped."""
-        return max(OVER * (self._options.sample_budget or BUDGET), LEAST_BOUND)
+        if self._options.sample_budget is not None:
+            return max(OVER * self._options.sample_budget, LEAST_BOUND)
+        return min(OVER * BUDGET * math.ceil(self._options.views_per_graph / VIEWS), MOST_BOUND)
 
     def max_samples_of(self, micro_batches: int) -> int:
         """Return the maximum number of samples in a micro-batch, which shrinks with their number to save memory."""

@@ -93,8 +93,20 @@ def cubin(path: Path, architecture: str, *options: str, announce: Callable[[str]
     return image
 
 
+def nvrtc_version() -> tuple[int, int]:
+    """Return the CUDA version of the NVRTC library.
+
+    Raises:
+        KernelsUnavailable: NVRTC is missing.
+    """
+    major = ctypes.c_int()
+    minor = ctypes.c_int()
+    _checked(_nvrtc(), "nvrtcVersion", ctypes.byref(major), ctypes.byref(minor))
+    return major.value, minor.value
+
+
 def _key(path: Path, architecture: str, options: tuple[str, ...]) -> str:
-    digest = hashlib.sha256(" ".join([architecture, *OPTIONS, *options, *map(str, _version())]).encode())
+    digest = hashlib.sha256(" ".join([architecture, *OPTIONS, *options, *map(str, nvrtc_version())]).encode())
     for name, content in (*_headers(path).items(), (path.name, path.read_bytes())):
         digest.update(name.encode() + b"\0" + content)
     return digest.hexdigest()[:20]
@@ -170,13 +182,6 @@ def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
         getattr(library, f"nvrtcGet{what}Size").argtypes = [pointer, size]
         getattr(library, f"nvrtcGet{what}").argtypes = [pointer, ctypes.c_char_p]
     return library
-
-
-def _version() -> tuple[int, int]:
-    major = ctypes.c_int()
-    minor = ctypes.c_int()
-    _checked(_nvrtc(), "nvrtcVersion", ctypes.byref(major), ctypes.byref(minor))
-    return major.value, minor.value
 
 
 def _text(nvrtc: ctypes.CDLL, program: ctypes.c_void_p, what: str) -> bytes:

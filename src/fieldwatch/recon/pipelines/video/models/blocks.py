@@ -1,6 +1,8 @@
 """Decoder modules of the NeRV family: stem, upsampling blocks, and the stack of both."""
 
+import functools
 import math
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -94,9 +96,53 @@ def _transposed(channels_in: int, channels: int, stride: int, kernel: int) -> nn
 
 
 def _interpolate(channels_in: int, channels: int, stride: int, kernel: int) -> nn.Sequential:
-    enlarge = nn.Upsample(scale_factor=stride, mode="bilinear", align_corners=False)
     padding = math.ceil((kernel + stride - 1) / 2)
-    return nn.Sequential(enlarge, nn.Conv2d(channels_in, channels, kernel + stride, padding=padding))
+    return nn.Sequential(Enlarged(stride), nn.Conv2d(channels_in, channels, kernel + stride, padding=padding))
+
+
+class Enlarged(nn.Module):
+    """Bilinear resampling to `stride` times the size."""
+
+    def __init__(self, stride: int) -> None:
+        super().__init__()
+        self.stride = stride
+
+    def forward(self, x: Float[Tensor, "units channels rows columns"]) -> Float[Tensor, "units channels height width"]:
+        """Return a larger feature map."""
+        return resample(x, (self.stride * x.shape[-2], self.stride * x.shape[-1]))
+
+
+def resample(
+    x: Float[Tensor, "units channels rows columns"], size: tuple[int, int]
+) -> Float[Tensor, "units channels height width"]:
+    """Resample images bilinearly to a size; gradients repeat to the bit, also on a GPU."""
+    return _Resample.apply(x, size) if x.is_cuda else functional.interpolate(x, size, mode="bilinear")
+
+
+class _Resample(torch.autograd.Function):
+    """torch's resampling, with a gradient that adds in a fixed order: the transposed product instead of atomics."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, size: tuple[int, int]) -> Tensor:
+        ctx.size = x.shape[-2:]
+        return functional.interpolate(x, size, mode="bilinear")
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> tuple[Tensor, None]:
+        (gradient,) = gradients
+        height, width = gradient.shape[-2:]
+        rows, columns = ctx.size
+        down = _weights(rows, height, gradient.dtype, gradient.device)
+        across = _weights(columns, width, gradient.dtype, gradient.device)
+        return down @ gradient @ across.T, None
+
+
+@functools.lru_cache(maxsize=64)
+def _weights(before: int, after: int, dtype: torch.dtype, device: torch.device) -> Float[Tensor, "before after"]:
+    """Return the weight of each of ``before`` pixels in each of ``after`` resampled ones; do not write to it."""
+    # A tensor made in inference mode could never take part in a training.
+    with torch.inference_mode(False), torch.no_grad():
+        return functional.interpolate(torch.eye(before)[None], after, mode="linear")[0].to(device, dtype)
 
 
 def _fit(x: Tensor, size: tuple[int, int]) -> Tensor:

@@ -4,9 +4,8 @@ from typing import ClassVar
 
 import torch
 from torch import nn
-from torch.nn import functional
 
-from .blocks import OutputMap, build_decoder, clip_head
+from .blocks import OutputMap, build_decoder, clip_head, resample
 from .encoding import PositionalEncoding
 from .interface import Prediction, Query, Unit, VideoGeometry, VideoModel
 from .options import ModelOptions
@@ -51,7 +50,7 @@ class DualHead(VideoModel):
         rgb = self.output(self.rgb_head(features))
         # Only with `literal`, whose output has a fixed size.
         if rgb.shape[-2:] != self.patch:
-            rgb = functional.interpolate(rgb, self.patch, mode="bilinear", align_corners=False)
+            rgb = resample(rgb, self.patch)
         return Prediction(rgb=rgb, embedding=self.clip_head(features) if embed else None)
 
     def groups(self) -> dict[str, nn.Module]:
