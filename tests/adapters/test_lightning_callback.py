@@ -70,7 +70,7 @@ def fit(folder=None, act=None, *, accumulate=1, epochs=3, loader=None, resume=Tr
         callbacks=[] if watch is None else [watch],
     )
     loader = loader or ResumableLoader(DATA, 8, seed=0)
-    path = watch.resume() if watch is not None and resume else None
+    path = watch.resume(trainer) if watch is not None and resume else None
     trainer.fit(module, loader, DataLoader(DATA, 64), ckpt_path=path)
     return module, watch
 
@@ -177,6 +177,16 @@ def test_the_skips_of_a_scaler_are_no_faults(tmp_path):
     assert history["Guard/scaler_skipped"].values.sum() > 3
     assert not history.events("refusal")
     assert not {"NonFinite", "RefusedUpdates"} & {finding.rule for finding in watch.run.findings}
+
+
+def test_several_processes_are_refused_before_they_start(tmp_path):
+    watch = LightningCallback(tmp_path / "run")
+    trainer = pl.Trainer(
+        devices=2, accelerator="cpu", strategy="ddp", logger=False, enable_checkpointing=False, callbacks=[watch]
+    )
+    with pytest.raises(InputError, match="one process, got 2"):
+        watch.resume(trainer)
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize("block", BLOCKS)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.amp.grad_scaler import GradScaler
 from torch.optim import Optimizer
@@ -46,11 +47,8 @@ class FrameworkLoop:
         options: Mapping[str, Any],
     ) -> None:
         self.run = Run(folder, **options)
-        if not self.run.ranks.alone:
-            raise InputError(
-                f"the adapters watch trainings of one process, got one of {self.run.ranks.world}: use fieldwatch.Run "
-                "in a loop of your own for several"
-            )
+        # Launchers set the variables of torchrun, or open a process group.
+        refuse_several(max(self.run.ranks.world, dist.get_world_size() if dist.is_initialized() else 1))
         self.terms = terms
         self.total: int | None = None
         self.started = False
@@ -218,6 +216,19 @@ class ForeignState:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a state."""
         self._restore(state)
+
+
+def refuse_several(processes: int) -> None:
+    """Refuse a training of several processes, whose gradients, checkpoints and end the framework coordinates.
+
+    Raises:
+        InputError: there is more than one process.
+    """
+    if processes > 1:
+        raise InputError(
+            f"expected a training of one process, got {processes}: the adapters cannot watch several. Train with one "
+            "device, or use fieldwatch.Run in a loop of your own: docs/scale.md"
+        )
 
 
 def without_own_checkpoints(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -50,7 +50,8 @@ def folder(tmp_path):
             journal.append(a_block([step], ("rare", "step"), 0.0))
         journal.append(a_block([5], ("Loss/total",), 10.0))
         journal.append(a_block([500, 999], ("Eval/psnr",), 30.0, axis="epoch", positions=[1, 2]))
-        events.append({"kind": "finding", "step": 2100, "rule": "NonFinite", "severity": "warning", "message": HOSTILE, "value": 3})
+        found = {"kind": "finding", "step": 2100, "rule": "NonFinite", "severity": "warning"}
+        events.append({**found, "message": HOSTILE, "value": 3})
     return run
 
 

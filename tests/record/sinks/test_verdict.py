@@ -28,8 +28,10 @@ def train(folder, *, factor=1.0, error=None):
         run.track(model=model, optimizer=optimizer)
         run.resume()
         for step in run.steps(40):
-            scale = factor if step.index == 30 else 1.0
-            step.backward(lambda x, scale=scale: fw.Terms(fit=(1.0, scale * model(x).square().mean())), torch.ones(8, 2))
+            terms = fw.Terms(fit=(factor if step.index == 30 else 1.0, model(torch.ones(8, 2)).square().mean()))
+            optimizer.zero_grad()
+            terms.total.backward()
+            step.observe(terms)
             step.update(optimizer)
             if error is not None and step.index == 20:
                 raise error

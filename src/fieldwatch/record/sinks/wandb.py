@@ -17,7 +17,7 @@ STATE = "fieldwatch-wandb.json"
 
 
 class Wandb:
-    """Logs rows, pictures, findings and the verdict to one wandb run. Offline runs can be uploaded later with ``wandb sync``.
+    """Logs rows, pictures, findings and the verdict to one wandb run. ``wandb sync`` uploads an offline one later.
 
     The axes ``step`` and ``epoch`` are logged as values and declared with ``define_metric``, because wandb drops rows
     whose built-in step decreases. wandb cannot delete logged rows. After a resume, the same run ID is therefore

@@ -11,7 +11,7 @@ IMPORTED: Final = "imported"
 """Kind of the event with the source of an import, and key of the same facts in ``run.json``."""
 _MISSING: Final[Mapping[str, str]] = MappingProxyType(
     {
-        "losses": "no series with a usual name of the training loss. `fieldwatch import --map NAME=Loss/total` names it",
+        "losses": "no series with a usual name of the loss. `fieldwatch import --map NAME=Loss/total` names it",
         "gradients": "no gradient norms and learning rates with the names that fieldwatch gives them",
         "conflicts": "no gradients of single loss terms, which only a run of fieldwatch records",
         "memory": "no memory with the names that fieldwatch gives it",
