@@ -15,8 +15,8 @@ def verdict_facts(state: RunState, severities: Iterable[str]) -> dict[str, Any]:
         severities: severity of each of its findings: error, warning or note.
 
     Returns:
-        ``level``, the word of the report as well: running, failed, findings, notes or healthy; ``state``; and the number
-        of ``errors``, ``warnings`` and ``notes``.
+        ``level``, the word of the report as well: running, failed, findings, notes or healthy; ``state``; and the
+        number of ``errors``, ``warnings`` and ``notes``.
     """
     found = Counter(severities)
     if state in ("failed", "diverged"):
