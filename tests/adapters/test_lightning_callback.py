@@ -36,6 +36,7 @@ class Module(pl.LightningModule):
         small = self.net[0].weight.square().mean()
         self.log("fit", fit)
         self.log("small", small)
+        self.log("spread", x.std())
         return fit + 0.1 * small
 
     def validation_step(self, batch, _):
@@ -84,9 +85,17 @@ def test_the_numbers_are_the_same_and_a_signal_loses_nothing(tmp_path, accumulat
     history = read_history(tmp_path / "whole")
     steps = 24 // accumulate
     assert watch.run.step_index == steps - 1
-    for name in ("Loss/total", "Loss/component_fit", "Loss/share_small", "Gradients/model_norm", "LearningRate/0"):
+    for name in (
+        "Loss/total",
+        "Loss/component_fit",
+        "Loss/share_small",
+        "Gradients/model_norm",
+        "LearningRate/0",
+        "Logged/spread",
+    ):
         assert len(history[name].values) == steps, name
     assert len(history["Validation/val_error"].values) == 3
+    assert "Logged/val_error" not in history
     assert not history.events("not_kept")
     # In the second epoch, in the last batch of a step.
     calls = []

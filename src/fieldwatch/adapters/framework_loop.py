@@ -153,15 +153,20 @@ class FrameworkLoop:
             step.observe(Terms(loss=(1.0, loss.detach())))
 
     def record(self, logged: Mapping[str, Any]) -> None:
-        """Record what the framework has logged: evaluations as ``Validation/<name>``, the rest as ``Logged/<name>``."""
-        values: dict[str, float] = {}
+        """Record what the framework has logged: evaluations as ``Validation/<name>``, the rest as ``Logged/<name>``.
+
+        In an open step, tensors are not read, so that nothing waits for a GPU.
+        """
+        values: dict[str, float | Tensor] = {}
         for name, value in logged.items():
             number = _number(value)
             if number is not None and name not in self.terms and not name.endswith(_SPEED):
-                group = "Validation" if name.replace("/", "_").split("_")[0] in EVALUATIONS else "Logged"
+                group = "Validation" if is_evaluation(name) else "Logged"
                 values[f"{group}/{name.replace('/', '_')}"] = number
-        if values:
-            self.run.record(values)
+        if values and self._step is not None:
+            self._step.record(values)
+        elif values:
+            self.run.record({name: float(value) for name, value in values.items()})
 
     def end(self) -> None:
         """Close the step, if one is open: record it, check it, and save a checkpoint if one is due."""
@@ -248,10 +253,15 @@ def mean_logged(name: str, logged: Sequence[Mapping[str, Any]]) -> Tensor:
     return values[0] if len(values) == 1 else torch.stack(values).mean()
 
 
-def _number(value: Any) -> float | None:
-    """Return a logged value as a number; None if it is text or has several entries."""
+def is_evaluation(name: str) -> bool:
+    """Return whether a logged value was measured by an evaluation, judging by the first word of its name."""
+    return name.replace("/", "_").split("_")[0] in EVALUATIONS
+
+
+def _number(value: Any) -> float | Tensor | None:
+    """Return a logged value as a number or a scalar tensor; None if it is text or has several entries."""
     if isinstance(value, Tensor):
-        return float(value) if value.numel() == 1 else None
+        return value.detach().reshape(()) if value.numel() == 1 else None
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 

@@ -14,7 +14,7 @@ from torch.amp.grad_scaler import GradScaler
 from torch.optim import Optimizer
 
 from fieldwatch import InputError
-from fieldwatch.adapters.framework_loop import ForeignState, FrameworkLoop, refuse_several
+from fieldwatch.adapters.framework_loop import ForeignState, FrameworkLoop, is_evaluation, refuse_several
 from fieldwatch.files import write_file
 
 RESUMED = "lightning-resume.ckpt"
@@ -132,10 +132,13 @@ class LightningCallback(Callback):
         if isinstance(loss, Tensor):
             # Lightning has divided it by the number of accumulated batches.
             self._loss = loss.detach() if self._loss is None else self._loss + loss.detach()
-        self._logged.append({name.removesuffix("_step"): value for name, value in trainer.callback_metrics.items()})
+        # Evaluations are recorded at their end; Lightning keeps their values until the next one.
+        logged = {name: value for name, value in trainer.callback_metrics.items() if not is_evaluation(name)}
+        self._logged.append({name.removesuffix("_step"): value for name, value in logged.items()})
         if not self._loop.updated:
             return
         self._loop.observe(self._loss, self._logged)
+        self._loop.record(self._logged[-1])
         self._loss = None
         self._logged.clear()
         self._loop.end()
@@ -143,7 +146,7 @@ class LightningCallback(Callback):
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Record what was logged during the validation."""
         if self._loop.started and not trainer.sanity_checking:
-            self._loop.record({k: v for k, v in trainer.callback_metrics.items() if k.split("_")[0] in ("val", "test")})
+            self._loop.record({k: v for k, v in trainer.callback_metrics.items() if is_evaluation(k)})
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Save the last state and finish the run."""
