@@ -76,7 +76,7 @@ def lightning(kind: str, steps: int, folder: Path) -> None:
         enable_progress_bar=False,
         enable_model_summary=False,
     )
-    trainer.fit(Module(), ResumableLoader(data(), BATCH), ckpt_path=None if watch is None else watch.resume())
+    trainer.fit(Module(), ResumableLoader(data(), BATCH), ckpt_path=None if watch is None else watch.resume(trainer))
 
 
 def transformers(kind: str, steps: int, folder: Path) -> None:

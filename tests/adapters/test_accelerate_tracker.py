@@ -108,3 +108,19 @@ def test_a_tracker_that_was_not_started_says_how(tmp_path):
     accelerator.init_trackers("test")
     with pytest.raises(InputError, match="resume"):
         accelerator.log({"loss": 1.0})
+
+
+def refused_on_this_rank(folder):
+    """Prepare as on one process; the launcher passes on what is raised on any rank."""
+    # Else this process would believe what an earlier test has set.
+    accelerate.state.AcceleratorState._reset_state(reset_partial_state=True)
+    accelerator = accelerate.Accelerator(cpu=True)
+    assert accelerator.num_processes == 2
+    model = accelerator.prepare(nn.Linear(2, 1))
+    with pytest.raises(InputError, match="one process, got 2"):
+        AccelerateTracker(folder).resume(accelerator, model=model)
+
+
+def test_several_processes_are_refused_on_every_rank(tmp_path):
+    accelerate.debug_launcher(refused_on_this_rank, (tmp_path / "run",), num_processes=2)
+    assert not (tmp_path / "run").exists()

@@ -36,6 +36,7 @@ class Module(pl.LightningModule):
         small = self.net[0].weight.square().mean()
         self.log("fit", fit)
         self.log("small", small)
+        self.log("spread", x.std())
         return fit + 0.1 * small
 
     def validation_step(self, batch, _):
@@ -70,7 +71,7 @@ def fit(folder=None, act=None, *, accumulate=1, epochs=3, loader=None, resume=Tr
         callbacks=[] if watch is None else [watch],
     )
     loader = loader or ResumableLoader(DATA, 8, seed=0)
-    path = watch.resume() if watch is not None and resume else None
+    path = watch.resume(trainer) if watch is not None and resume else None
     trainer.fit(module, loader, DataLoader(DATA, 64), ckpt_path=path)
     return module, watch
 
@@ -84,9 +85,17 @@ def test_the_numbers_are_the_same_and_a_signal_loses_nothing(tmp_path, accumulat
     history = read_history(tmp_path / "whole")
     steps = 24 // accumulate
     assert watch.run.step_index == steps - 1
-    for name in ("Loss/total", "Loss/component_fit", "Loss/share_small", "Gradients/model_norm", "LearningRate/0"):
+    for name in (
+        "Loss/total",
+        "Loss/component_fit",
+        "Loss/share_small",
+        "Gradients/model_norm",
+        "LearningRate/0",
+        "Logged/spread",
+    ):
         assert len(history[name].values) == steps, name
     assert len(history["Validation/val_error"].values) == 3
+    assert "Logged/val_error" not in history
     assert not history.events("not_kept")
     # In the second epoch, in the last batch of a step.
     calls = []
@@ -177,6 +186,16 @@ def test_the_skips_of_a_scaler_are_no_faults(tmp_path):
     assert history["Guard/scaler_skipped"].values.sum() > 3
     assert not history.events("refusal")
     assert not {"NonFinite", "RefusedUpdates"} & {finding.rule for finding in watch.run.findings}
+
+
+def test_several_processes_are_refused_before_they_start(tmp_path):
+    watch = LightningCallback(tmp_path / "run")
+    trainer = pl.Trainer(
+        devices=2, accelerator="cpu", strategy="ddp", logger=False, enable_checkpointing=False, callbacks=[watch]
+    )
+    with pytest.raises(InputError, match="one process, got 2"):
+        watch.resume(trainer)
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize("block", BLOCKS)

@@ -10,7 +10,9 @@ from endings import interrupt, kill, same, signal_that_ended
 from fieldwatch import InputError, Interrupted, read_history
 
 transformers = pytest.importorskip("transformers", reason="needs the extra transformers")
-pytest.importorskip("accelerate", reason="needs the extra transformers: pip install 'fieldwatch[transformers]'")
+accelerate = pytest.importorskip(
+    "accelerate", reason="needs the extra transformers: pip install 'fieldwatch[transformers]'"
+)
 from transformers import Trainer, TrainerCallback, TrainingArguments  # noqa: E402  needs Transformers
 
 from fieldwatch.adapters import TransformersCallback  # noqa: E402
@@ -138,3 +140,17 @@ def test_a_folder_with_a_training_is_not_started_over(tmp_path):
 def test_the_trainer_decides_when_to_save(tmp_path):
     with pytest.raises(InputError, match="saving"):
         TransformersCallback(tmp_path, saving=None)
+
+
+def refused_on_this_rank(folder):
+    """Make the callback as on one process; the launcher passes on what is raised on any rank."""
+    # Else this process would believe what an earlier test has set.
+    accelerate.state.AcceleratorState._reset_state(reset_partial_state=True)
+    assert TrainingArguments(output_dir=str(folder / "output"), use_cpu=True).world_size == 2
+    with pytest.raises(InputError, match="one process, got 2"):
+        TransformersCallback(folder)
+
+
+def test_several_processes_are_refused_on_every_rank(tmp_path):
+    accelerate.debug_launcher(refused_on_this_rank, (tmp_path / "run",), num_processes=2)
+    assert not (tmp_path / "run").exists()

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from fieldwatch import InputError, Run
-from fieldwatch.adapters.framework_loop import ForeignState, FrameworkLoop, mean_logged
+from fieldwatch.adapters.framework_loop import ForeignState, FrameworkLoop, mean_logged, refuse_several
 from fieldwatch.files import output_path, write_file
 
 RESUMED = "accelerate-resume"
@@ -83,8 +83,7 @@ class AccelerateTracker(GeneralTracker):
         Returns:
             The number of updates that are done; 0 in a new run.
         """
-        if accelerator.num_processes > 1:
-            raise InputError(f"AccelerateTracker watches trainings of one process, got {accelerator.num_processes}")
+        refuse_several(accelerator.num_processes)
         self._loop = loop = FrameworkLoop(
             self._folder, terms=self._terms, refuse=self._refuse, restores_random_state=True, options=self._options
         )

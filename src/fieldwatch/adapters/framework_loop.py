@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.amp.grad_scaler import GradScaler
 from torch.optim import Optimizer
@@ -46,11 +47,8 @@ class FrameworkLoop:
         options: Mapping[str, Any],
     ) -> None:
         self.run = Run(folder, **options)
-        if not self.run.ranks.alone:
-            raise InputError(
-                f"the adapters watch trainings of one process, got one of {self.run.ranks.world}: use fieldwatch.Run "
-                "in a loop of your own for several"
-            )
+        # Launchers set the variables of torchrun, or open a process group.
+        refuse_several(max(self.run.ranks.world, dist.get_world_size() if dist.is_initialized() else 1))
         self.terms = terms
         self.total: int | None = None
         self.started = False
@@ -155,15 +153,20 @@ class FrameworkLoop:
             step.observe(Terms(loss=(1.0, loss.detach())))
 
     def record(self, logged: Mapping[str, Any]) -> None:
-        """Record what the framework has logged: evaluations as ``Validation/<name>``, the rest as ``Logged/<name>``."""
-        values: dict[str, float] = {}
+        """Record what the framework has logged: evaluations as ``Validation/<name>``, the rest as ``Logged/<name>``.
+
+        In an open step, tensors are not read, so that nothing waits for a GPU.
+        """
+        values: dict[str, float | Tensor] = {}
         for name, value in logged.items():
             number = _number(value)
             if number is not None and name not in self.terms and not name.endswith(_SPEED):
-                group = "Validation" if name.replace("/", "_").split("_")[0] in EVALUATIONS else "Logged"
+                group = "Validation" if is_evaluation(name) else "Logged"
                 values[f"{group}/{name.replace('/', '_')}"] = number
-        if values:
-            self.run.record(values)
+        if values and self._step is not None:
+            self._step.record(values)
+        elif values:
+            self.run.record({name: float(value) for name, value in values.items()})
 
     def end(self) -> None:
         """Close the step, if one is open: record it, check it, and save a checkpoint if one is due."""
@@ -220,6 +223,19 @@ class ForeignState:
         self._restore(state)
 
 
+def refuse_several(processes: int) -> None:
+    """Refuse a training of several processes, whose gradients, checkpoints and end the framework coordinates.
+
+    Raises:
+        InputError: there is more than one process.
+    """
+    if processes > 1:
+        raise InputError(
+            f"expected a training of one process, got {processes}: the adapters cannot watch several. Train with one "
+            "device, or use fieldwatch.Run in a loop of your own: docs/scale.md"
+        )
+
+
 def without_own_checkpoints(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of a run whose training is saved by a framework: it saves only together with that one.
 
@@ -237,10 +253,15 @@ def mean_logged(name: str, logged: Sequence[Mapping[str, Any]]) -> Tensor:
     return values[0] if len(values) == 1 else torch.stack(values).mean()
 
 
-def _number(value: Any) -> float | None:
-    """Return a logged value as a number; None if it is text or has several entries."""
+def is_evaluation(name: str) -> bool:
+    """Return whether a logged value was measured by an evaluation, judging by the first word of its name."""
+    return name.replace("/", "_").split("_")[0] in EVALUATIONS
+
+
+def _number(value: Any) -> float | Tensor | None:
+    """Return a logged value as a number or a scalar tensor; None if it is text or has several entries."""
     if isinstance(value, Tensor):
-        return float(value) if value.numel() == 1 else None
+        return value.detach().reshape(()) if value.numel() == 1 else None
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 

@@ -14,7 +14,7 @@ from torch.amp.grad_scaler import GradScaler
 from torch.optim import Optimizer
 
 from fieldwatch import InputError
-from fieldwatch.adapters.framework_loop import ForeignState, FrameworkLoop
+from fieldwatch.adapters.framework_loop import ForeignState, FrameworkLoop, is_evaluation, refuse_several
 from fieldwatch.files import write_file
 
 RESUMED = "lightning-resume.ckpt"
@@ -38,7 +38,7 @@ class LightningCallback(Callback):
     Example:
         >>> watch = LightningCallback("runs/mine", terms={"fit": 1.0, "small": 0.1})  # doctest: +SKIP
         >>> trainer = Trainer(callbacks=[watch])  # doctest: +SKIP
-        >>> trainer.fit(model, loader, ckpt_path=watch.resume())  # doctest: +SKIP
+        >>> trainer.fit(model, loader, ckpt_path=watch.resume(trainer))  # doctest: +SKIP
     """
 
     def __init__(
@@ -67,12 +67,20 @@ class LightningCallback(Callback):
         """The run: its findings, its exit code, and everything else to record."""
         return self._loop.run
 
-    def resume(self) -> str | None:
+    def resume(self, trainer: pl.Trainer) -> str | None:
         """Enter the run, and return the path of its last checkpoint for ``trainer.fit(..., ckpt_path=...)``.
+
+        Args:
+            trainer: trainer that the path is for.
 
         Returns:
             None if there is no checkpoint, so that the trainer starts at its first step.
+
+        Raises:
+            InputError: the trainer starts several processes; nothing is written then.
         """
+        # Before the trainer starts them: each would run the script, and find the folder in use.
+        refuse_several(max(trainer.world_size, trainer.num_devices * trainer.num_nodes))
         self._loop.start()
         self.run.track(lightning=self._state)
         self.run.resume()
@@ -81,13 +89,11 @@ class LightningCallback(Callback):
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Begin to watch the module and its optimizers."""
         if not self._loop.started:
-            self.resume()
-        if trainer.world_size > 1:
-            raise InputError(f"LightningCallback watches trainings of one process, got {trainer.world_size}")
+            self.resume(trainer)
         if self._path is not None and str(trainer.ckpt_path) != str(self._path):
             raise InputError(
                 f"{self.run.folder} holds a training, but the trainer starts a new one: write trainer.fit(..., "
-                "ckpt_path=watch.resume()), or choose another folder"
+                "ckpt_path=watch.resume(trainer)), or choose another folder"
             )
         self._trainer = trainer
         loaders = trainer.train_dataloader
@@ -126,10 +132,13 @@ class LightningCallback(Callback):
         if isinstance(loss, Tensor):
             # Lightning has divided it by the number of accumulated batches.
             self._loss = loss.detach() if self._loss is None else self._loss + loss.detach()
-        self._logged.append({name.removesuffix("_step"): value for name, value in trainer.callback_metrics.items()})
+        # Evaluations are recorded at their end; Lightning keeps their values until the next one.
+        logged = {name: value for name, value in trainer.callback_metrics.items() if not is_evaluation(name)}
+        self._logged.append({name.removesuffix("_step"): value for name, value in logged.items()})
         if not self._loop.updated:
             return
         self._loop.observe(self._loss, self._logged)
+        self._loop.record(self._logged[-1])
         self._loss = None
         self._logged.clear()
         self._loop.end()
@@ -137,7 +146,7 @@ class LightningCallback(Callback):
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Record what was logged during the validation."""
         if self._loop.started and not trainer.sanity_checking:
-            self._loop.record({k: v for k, v in trainer.callback_metrics.items() if k.split("_")[0] in ("val", "test")})
+            self._loop.record({k: v for k, v in trainer.callback_metrics.items() if is_evaluation(k)})
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Save the last state and finish the run."""

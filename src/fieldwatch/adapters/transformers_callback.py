@@ -12,7 +12,7 @@ from torch.utils.hooks import RemovableHandle
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from fieldwatch import InputError
-from fieldwatch.adapters.framework_loop import ForeignState, FrameworkLoop, without_own_checkpoints
+from fieldwatch.adapters.framework_loop import ForeignState, FrameworkLoop, refuse_several, without_own_checkpoints
 from fieldwatch.files import output_path, write_file
 
 MARKER = "fieldwatch.json"
@@ -81,8 +81,7 @@ class TransformersCallback(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """Enter the run, and begin to watch the model and its optimizer."""
-        if args.world_size > 1:
-            raise InputError(f"TransformersCallback watches trainings of one process, got {args.world_size}")
+        refuse_several(args.world_size)
         model = kwargs["model"]
         inner = getattr(kwargs["optimizer"], "optimizer", kwargs["optimizer"])
         self._loop.start()

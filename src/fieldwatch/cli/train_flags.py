@@ -80,8 +80,8 @@ class TrainingFlags:
     log_every: int | None = None
     """Steps between two summary lines of RUN/log.txt: by default 100, or what the resumed run was started with."""
     viewer: bool = False
-    """Show the model in a browser on this machine while it trains; it can be paused. The numbers stay the same. Needs
-    the extra viewer."""
+    """Show the model in a browser while it trains (not for video); it can be paused, and the numbers stay the same.
+    Needs the extra viewer."""
     viewer_port: int = 8080
     """Port of --viewer; from another machine: ssh -L 8080:localhost:8080 MACHINE."""
     strict: bool = False
@@ -107,7 +107,7 @@ class NewRunFlags(TrainingFlags):
         DATA: ("out", "preset", "doctor"),
         SAVING: ("resume",),
         MACHINE: ("supervise",),
-        RECORDS: ("profile_tensors", "csv", "wandb", "mlflow", "strict", "json"),
+        RECORDS: ("viewer", "profile_tensors", "csv", "wandb", "mlflow", "strict", "json"),
     }
 
     out: Annotated[Path | None, tyro.conf.arg(aliases=("-o",))] = None

@@ -22,6 +22,7 @@ from fieldwatch.record import (
     EventLog,
     History,
     Journal,
+    RunState,
     Sink,
     WriterThread,
     derive_block,
@@ -31,7 +32,7 @@ from fieldwatch.record import (
     same_damage,
 )
 from fieldwatch.record.disk import Reserve, WriteBacklog
-from fieldwatch.record.sinks import HistogramSink, ImageSink
+from fieldwatch.record.sinks import HistogramSink, ImageSink, VerdictSink, verdict_facts
 from fieldwatch.run.full_disk import FullDiskReporter
 from fieldwatch.run.pictures import encode_png
 from fieldwatch.run.record_status import PendingStatus, RecordStatus
@@ -184,6 +185,12 @@ class RunRecord:
         self._recorder.hand_over()
         if self._sinks.any_supports(capability):
             self._writer.submit(lambda: self._sinks.show(capability, method, *arguments))
+
+    def show_verdict(self, state: RunState) -> None:
+        """Send the verdict on the run so far to every sink that supports it."""
+        # A record that has stopped has no sinks to send it to, and the error that stopped it is reported already.
+        if self.failure is None:
+            self.show(VerdictSink, "verdict", verdict_facts(state, (finding.severity for finding in self.findings)))
 
     def image(self, name: str, pixels: NDArray[np.uint8], position: int) -> None:
         """Send an image (``[height, width, 3]`` uint8) to every sink that supports images."""

@@ -150,6 +150,7 @@ class Session:
                     how = self.checkpoints.how_to_resume()
                     leave_crash(error, self.log.step_index, self.record, self.memory, how)
                 self._record_end(error)
+                self.record.show_verdict(end_state(error))
 
     def resume(self, renamed: Mapping[str, str], step: CheckpointSelector | None = None) -> int | None:
         """Restore a checkpoint into the tracked objects; by default the one of ``Saving.resume_from``.
@@ -366,6 +367,8 @@ class Session:
         print_warnings([*self.checkpoints.incidents.record_all(self.record), *self.record.damage])
         self.record.damage.clear()
         self.memory.start(start, self.record.take_request, self.record.waiting)
+        # In place of the verdict at the end of an earlier segment.
+        self.record.show_verdict("running")
         # Last: everything above may draw random numbers, and must not advance the restored states.
         self._random.apply()
 

@@ -9,7 +9,7 @@ import zlib
 import pytest
 from PIL import Image
 
-from fieldwatch.record.sinks import MissingExtra, MLflow, Wandb
+from fieldwatch.record.sinks import MissingExtra, MLflow, Wandb, verdict_facts
 from fieldwatch.report.imports import choose_run, find_runs
 
 FINDING = {
@@ -118,6 +118,8 @@ def test_wandb_offline_holds_each_step_once_over_a_resume(tmp_path, make_block, 
         again.image("render", position, png(position), 5, 4)
     again(make_block(40, 60, ("Loss/total",)))
     again(make_block(60, 61, ("Eval/psnr",), axis="epoch", positions=[2]))
+    again.verdict(verdict_facts("running", ()))
+    again.verdict(verdict_facts("finished", ("note", "warning", "note")))
     again.close()
     wandb.teardown()  # finish() returns before the service has written the file
     assert len(list(tmp_path.glob("wandb/offline-run-*"))) == 2
@@ -127,6 +129,8 @@ def test_wandb_offline_holds_each_step_once_over_a_resume(tmp_path, make_block, 
     assert [step for step, kind in history(tmp_path, "render/_type") if kind == "image-file"] == [39, 59]
     assert len(list(tmp_path.glob("wandb/offline-run-*/files/media/images/*.png"))) == 2
     assert summary(tmp_path, "Findings/LossSpike") == "warning at step 7: High. Mend."
+    assert (summary(tmp_path, "Verdict/level"), summary(tmp_path, "Verdict/state")) == ("findings", "finished")
+    assert [summary(tmp_path, f"Verdict/{kind}") for kind in ("errors", "warnings", "notes")] == [0, 1, 2]
     assert math.isnan(history(tmp_path, "new")[0][1])
     assert len({path.stem for path in tmp_path.glob("wandb/offline-run-*/*.wandb")}) == 1
 
@@ -153,6 +157,8 @@ def test_mlflow_holds_each_step_once_over_a_resume(tmp_path, make_block):
     again(make_block(40, 700, ("Loss/total", "second")))
     again(make_block(60, 61, ("Eval/epoch",), axis="epoch", positions=[2]))
     again.config({"lr": 0.2, "later": True}, {"psnr": 30.0})
+    again.verdict(verdict_facts("running", ()))
+    again.verdict(verdict_facts("diverged", ("error",)))
     again.close()
     client = mlflow.MlflowClient(store)
 
@@ -167,7 +173,10 @@ def test_mlflow_holds_each_step_once_over_a_resume(tmp_path, make_block):
         ("Eval/odd_view_", 39),
         ("Eval/odd_view_", 59),
     ]
-    assert client.get_run(mark["run"]).data.tags["finding.LossSpike"] == "warning at step 7: High. Mend."
+    tags = client.get_run(mark["run"]).data.tags
+    assert tags["finding.LossSpike"] == "warning at step 7: High. Mend."
+    verdict = {name.removeprefix("verdict."): value for name, value in tags.items() if name.startswith("verdict.")}
+    assert verdict == {"level": "failed", "state": "diverged", "errors": "1", "warnings": "0", "notes": "0"}
     assert told("Final/psnr") == [(699, 30)]
     assert len(told("odd_name_")) == 40
     assert math.isnan(told("new")[0][1])

@@ -1,12 +1,14 @@
 """The run folder that an import writes: rows, pictures, config and the findings of the rules."""
 
 import math
+import re
 
 import numpy as np
 import pytest
 
 from fieldwatch.base import ExistingPathError
 from fieldwatch.record import Series, read_events, read_history, read_manifest
+from fieldwatch.report.account import account_of
 from fieldwatch.report.imports import SourcePicture, SourceRun, refuse_target, write_run
 
 
@@ -39,6 +41,18 @@ def test_every_value_is_in_the_record(source, tmp_path):
     # The report reads findings from the record, and a NaN in the loss is one.
     (finding,) = [event for event in read_events(written.folder) if event["kind"] == "finding"]
     assert finding["step"] == 50
+
+
+def test_empty_panels_say_what_the_source_did_not_record(source, tmp_path):
+    """Nobody can call `run.track` in a training that another tool has recorded."""
+    written = write_run(source, {name: name for name in source.series}, tmp_path / "run")
+    account = account_of(written.folder)
+    empty = {panel["id"]: panel["why"] for panel in account["panels"] if panel["kind"] == "empty"}
+    assert {"losses", "gradients", "conflicts", "memory", "timing", "quality", "growth", "checkpoints"} <= empty.keys()
+    for why in empty.values():
+        assert "The imported X run" in why
+        assert not re.search(r"(run|step|Run)[.(]|observe\(", why)
+    assert "--map NAME=Loss/total" in empty["losses"]
 
 
 def test_a_picture_that_cannot_be_read_is_noted(source, tmp_path):

@@ -20,6 +20,7 @@ from fieldwatch.record.exports.wide import ExportSource, batches, read_outlines
 from fieldwatch.record.manifest import read_manifest
 from fieldwatch.record.metric import Axis
 from fieldwatch.record.reading import note_damage, read_events
+from fieldwatch.record.sinks import verdict_facts
 
 Target = Literal["parquet", "csv", "tensorboard"]
 TARGETS: tuple[Target, ...] = get_args(Target)
@@ -111,7 +112,9 @@ def _write_tables(source: ExportSource, draft: Path, to: Literal["parquet", "csv
     """Write one file per axis, and the events; returns how many rows each has."""
     kind = ParquetTable if to == "parquet" else CsvTable
     config = orjson.dumps(dict(source.manifest.config), default=str).decode()
-    about = {"run": source.folder.absolute().name, "config": config}
+    found = (str(event.get("severity")) for event in read_events(source.folder) if event["kind"] == "finding")
+    verdict = orjson.dumps(verdict_facts(source.manifest.state, found)).decode()
+    about = {"run": source.folder.absolute().name, "config": config, "verdict": verdict}
     columns = {
         axis: Columns.of(axis, outline.columns, names_samples=outline.names_samples)
         for axis, outline in source.outlines.items()

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         LayoutSink,
         Rewindable,
         TextSink,
+        VerdictSink,
     )
     from fieldwatch.record.sinks.console import Console
     from fieldwatch.record.sinks.csv import Csv
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from fieldwatch.record.sinks.log import Log
     from fieldwatch.record.sinks.mlflow import MLflow
     from fieldwatch.record.sinks.tensorboard import TensorBoard
+    from fieldwatch.record.sinks.verdict import verdict_facts
     from fieldwatch.record.sinks.wandb import Wandb
 
 __all__ = [
@@ -44,8 +46,10 @@ __all__ = [
     "StoredHistogram",
     "TensorBoard",
     "TextSink",
+    "VerdictSink",
     "Wandb",
     "stored_histograms",
+    "verdict_facts",
 ]
 
 __getattr__, __dir__ = lazy_names(__name__)

@@ -96,6 +96,18 @@ class LayoutSink(Protocol):
 
 
 @runtime_checkable
+class VerdictSink(Protocol):
+    """A sink that keeps the verdict on a run."""
+
+    def verdict(self, verdict: Mapping[str, Any]) -> None:
+        """Replace the verdict: ``level``, ``state`` and the number of ``errors``, ``warnings`` and ``notes``.
+
+        A run calls it with the level ``running`` at each start, and again at its end.
+        """
+        ...
+
+
+@runtime_checkable
 class EventSink(Protocol):
     """A sink that also receives the run's events (findings, refusals, phases)."""
 

@@ -25,7 +25,7 @@ _BATCH = 1000
 
 
 class MLflow:
-    """Logs rows, pictures and findings to one run of an MLflow store; rows in calls of up to 1000 values.
+    """Logs rows, pictures, findings and the verdict to one run of an MLflow store; rows in calls of up to 1000 values.
 
     MLflow cannot delete logged values. After a resume, the same MLflow run is therefore continued and positions that it
     already has are skipped. The last logged position is stored in the tag ``fieldwatch.logged``, written together with
@@ -127,6 +127,12 @@ class MLflow:
         """Write a finding of a health rule as the tag ``finding.<rule>`` of the run; skip other events."""
         if event["kind"] == "finding":
             self._client.set_tag(self._open(), _REFUSED.sub("_", f"finding.{event['rule']}"), finding_text(event))
+
+    def verdict(self, verdict: Mapping[str, Any]) -> None:
+        """Write the verdict as the tags ``verdict.level``, ``verdict.state``, ``verdict.errors``, ... of the run."""
+        run = self._open()
+        for name, value in verdict.items():
+            self._client.set_tag(run, f"verdict.{name}", str(value))
 
     def mark(self) -> dict[str, Any]:
         """Return the ID of the MLflow run."""

@@ -17,7 +17,7 @@ STATE = "fieldwatch-wandb.json"
 
 
 class Wandb:
-    """Logs rows, pictures and findings to one wandb run. Offline runs can be uploaded later with ``wandb sync``.
+    """Logs rows, pictures, findings and the verdict to one wandb run. ``wandb sync`` uploads an offline one later.
 
     The axes ``step`` and ``epoch`` are logged as values and declared with ``define_metric``, because wandb drops rows
     whose built-in step decreases. wandb cannot delete logged rows. After a resume, the same run ID is therefore
@@ -95,6 +95,10 @@ class Wandb:
         """Write a finding of a health rule in the run's summary, as ``Findings/<rule>``; skip other events."""
         if event["kind"] == "finding":
             self._open().summary.update({f"Findings/{event['rule']}": finding_text(event)})
+
+    def verdict(self, verdict: Mapping[str, Any]) -> None:
+        """Write the verdict in the run's summary, as ``Verdict/level``, ``Verdict/state``, ``Verdict/errors``, ...."""
+        self._open().summary.update({f"Verdict/{name}": value for name, value in verdict.items()})
 
     def mark(self) -> dict[str, Any]:
         """Return the ID of the wandb run."""

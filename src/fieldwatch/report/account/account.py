@@ -11,6 +11,7 @@ from fieldwatch.health import Finding, explain
 from fieldwatch.record import Catalogue, History, Manifest, Metric, read_events, read_history, read_manifest
 from fieldwatch.report.account.distributions_panel import distributions
 from fieldwatch.report.account.findings import crash_of, findings_on_record, joined_findings
+from fieldwatch.report.account.imported import explain_empty
 from fieldwatch.report.account.marks import marks_of, phases_of
 from fieldwatch.report.account.material import Material
 from fieldwatch.report.account.memory_panel import memory
@@ -123,7 +124,7 @@ def _panels(material: Material, *, pictures: bool) -> list[Panel]:
         *ranks(material),
     ]
     # Last, because it shows the metrics that none of the others has taken.
-    return [*fixed, *more(material, fixed)]
+    return explain_empty([*fixed, *more(material, fixed)], material.manifest)
 
 
 def _catalogue(manifest: Manifest, metrics: Sequence[Metric]) -> Catalogue:

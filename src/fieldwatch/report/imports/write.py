@@ -18,10 +18,9 @@ from fieldwatch.health import GENERAL, Finding, examine
 from fieldwatch.record import Block, EventLog, Journal, Manifest, Series
 from fieldwatch.record.config import flattened, plain_values
 from fieldwatch.record.sinks import TensorBoard
+from fieldwatch.report.account.imported import IMPORTED
 from fieldwatch.report.imports.source import SourceRun
 
-IMPORTED = "imported"
-"""Kind of the event with the source, and key of the same facts in run.json."""
 _EVENT_FILES = "tensorboard"
 _CHUNK = 8192
 """Number of steps that are laid out as a table at a time."""

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 import torch
 
-from fieldwatch import Checkpoints, InputError, Interrupted, Run
+from fieldwatch import Checkpoints, InputError, Interrupted, Run, Terms
 from fieldwatch.cli import main
 
 viser = pytest.importorskip("viser", reason="no viser here: pip install 'fieldwatch[viewer]'")
 
 from fieldwatch.recon.commands.view.scene import ViewedScene  # noqa: E402  needs viser
-from fieldwatch.recon.commands.view.training_window import Drawing, TrainingWindow, camera_of  # noqa: E402
+from fieldwatch.recon.commands.view.training_window import WORST, Drawing, TrainingWindow, camera_of  # noqa: E402
 
 TINY = (
     "--views 6 --held-out 3 --coarse-iterations 15000 --schedule-scale 0.002 --device cpu --growth-cap 1500 "
@@ -142,6 +142,25 @@ def test_a_photo_is_compared_and_the_comparison_disappears(window, watched, step
         window._photo.value = "nothing"
         time.sleep(0.15 + window._cost)
     assert shown == [True, False]
+
+
+def test_the_photo_with_the_highest_loss_is_compared(window, watched, tmp_path):
+    watched[0] = Browser()
+    window._photo.value = WORST
+    compared = []
+    drawing = Drawing(draw=noisy, compare=lambda index: compared.append(index) or np.zeros((4, 8, 3), np.uint8))
+    with Run(tmp_path) as run:
+        for step in run.steps(200):
+            # Photo "a" begins worse than "b", and ends better.
+            loss = 1.0 if step.index % 2 else 2.0 - 0.01 * step.index
+            step.observe(Terms(fit=(1.0, torch.tensor(loss))), sample="ab"[step.index % 2])
+        deadline = time.monotonic() + 60
+        # The record is written by another thread.
+        while 1 not in compared and time.monotonic() < deadline:
+            window.after_step(run, drawing)
+            time.sleep(0.15)
+    assert compared[-1] == 1
+    assert "compared with b" in window._status.content
 
 
 def test_a_pause_waits_for_a_single_step_and_draws_a_view_that_stays_once(window, watched, steps):

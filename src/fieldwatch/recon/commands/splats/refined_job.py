@@ -36,7 +36,7 @@ def prepare(config: RefineConfig) -> Job:
         # The number of Gaussians is fixed by the mesh.
         progress_tags={tag: text for tag, text in SHOWN.items() if tag != "Model/size"},
         train=train,
-        window=lambda port: splats_window(port, refinement.scene, train),
+        window=lambda port: splats_window(port, refinement.scene, train, title="a refined mesh"),
     )
 
 

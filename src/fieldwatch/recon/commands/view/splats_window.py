@@ -21,22 +21,23 @@ _BRIGHTER = 3.0
 
 
 @contextmanager
-def splats_window(port: int, scene: Scene, train: Callable[..., Any]) -> Iterator[ShownTraining]:
+def splats_window(
+    port: int, scene: Scene, train: Callable[..., Any], *, title: str = "Gaussians"
+) -> Iterator[ShownTraining]:
     """Open the window of a training.
 
     Args:
         port: port of the window.
         scene: photos with their cameras.
         train: function of the run folder, the choices and a function to call after each step.
+        title: what is trained.
 
     Raises:
         InputError: viser is not installed, or the port is out of bounds.
     """
     photos = scene.photos
     x, y, z = upwards(photos.cameras).tolist()
-    shown = ViewedScene(
-        title="Gaussians", cameras=photos.cameras, up=(x, y, z), photo=lambda index: thumbnail(photos, index)
-    )
+    shown = ViewedScene(title=title, cameras=photos.cameras, up=(x, y, z), photo=lambda index: thumbnail(photos, index))
     across = 640 if scene.device.type == "cuda" else 240
     with TrainingWindow(shown, modes=MODES, photos=photos.names, port=port, across=across) as window:
 

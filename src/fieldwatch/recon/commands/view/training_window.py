@@ -13,13 +13,14 @@ from typing import Any, Final, Self
 import numpy as np
 import torch
 
-from fieldwatch import Run, preserve_random_state
+from fieldwatch import History, Run, follow, preserve_random_state
 from fieldwatch.pipeline import Outcome, RunChoices
 from fieldwatch.recon.commands.view.scene import ViewedScene
 from fieldwatch.recon.commands.view.window import BrowserWindow, Picture
 from fieldwatch.recon.geometry import Camera, quaternion_to_matrix
 
 NOTHING: Final = "nothing"
+WORST: Final = "the worst: highest loss"
 MOST_PIXELS: Final = 1600
 SHARE: Final = 0.1
 """Fraction of the time that drawing takes at most while the view does not move; a view that moves takes half."""
@@ -87,7 +88,7 @@ class TrainingWindow:
         self._mode = gui.add_dropdown("Show", tuple(modes), initial_value=modes[0])
         self._across = gui.add_slider("Pixels across", min=64, max=MOST_PIXELS, step=16, initial_value=across)
         self._photos = tuple(photos)
-        self._photo = gui.add_dropdown("Compare with", (NOTHING, *self._photos), initial_value=NOTHING)
+        self._photo = gui.add_dropdown("Compare with", (NOTHING, WORST, *self._photos), initial_value=NOTHING)
         self._comparison: Any = None
         self._pause = gui.add_button("Pause")
         self._step = gui.add_button("One step", disabled=True)
@@ -100,6 +101,9 @@ class TrainingWindow:
         self._at = -math.inf
         self._cost = 0.0
         self._failed = False
+        # The record of the run, read only while somebody looks at the worst photo.
+        self._follower: Any = None
+        self._history = History()
 
     @property
     def address(self) -> str:
@@ -166,16 +170,32 @@ class TrainingWindow:
     def _draw(self, run: Run, drawing: Drawing, client: Any) -> None:
         began = time.perf_counter()
         camera = camera_of(client.camera, int(self._across.value))
-        compared = self._photo.value
+        compared = self._compared(run)
         with torch.no_grad(), preserve_random_state():
             picture = drawing.draw(camera, self._mode.value)
-            comparison = None if compared == NOTHING else drawing.compare(self._photos.index(compared))
+            comparison = None if compared is None else drawing.compare(compared)
         client.scene.set_background_image(picture, format="jpeg", jpeg_quality=80)
         self._compare(comparison)
         self._at = time.perf_counter()
         self._cost = self._at - began
         paused = ", paused" if self._paused.is_set() else ""
-        self._status.content = f"step {run.step_index:,}{paused}; drawn in {1e3 * self._cost:.0f} ms"
+        name = "" if compared is None else f"; compared with {self._photos[compared]}"
+        self._status.content = f"step {run.step_index:,}{paused}; drawn in {1e3 * self._cost:.0f} ms{name}"
+
+    def _compared(self, run: Run) -> int | None:
+        """Return the index of the photo to compare with; None for none, and while no loss of a photo is recorded."""
+        chosen = self._photo.value
+        if chosen in self._photos:
+            return self._photos.index(chosen)
+        if chosen == NOTHING:
+            return None
+        self._follower = self._follower or follow(run.folder)
+        self._follower.poll().apply_to(self._history)
+        losses = self._history.sample_losses()
+        last = {name: float(losses[name].values[-1]) for name in self._photos if name in losses}
+        # NaN compares with nothing, and is the worst of all.
+        worst = max(last, key=lambda name: math.inf if math.isnan(last[name]) else last[name], default=None)
+        return None if worst is None else self._photos.index(worst)
 
     def _compare(self, comparison: Picture | None) -> None:
         if self._comparison is not None and comparison is None:
