@@ -316,10 +316,10 @@ class RunRecord:
 
     def _process_locked(self, block: Block) -> None:
         self._refuse_undeclared(block)
-        # Derived values are written to the journal too, so that readers do not have to compute them again.
-        block = derive_block(block)
         # The journal comes first: a failing sink or rule must not lose a row.
         self._journal.append(block)
+        # After it, since readers of the journal derive the same values again.
+        block = derive_block(block)
         self._sinks(block)
         self.refusals(block)
         if self._spikes is not None:
