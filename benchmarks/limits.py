@@ -247,8 +247,9 @@ def loop() -> Iterator[Row]:
         board = sum(p.stat().st_size for p in (folder / "run" / "tensorboard").iterdir())
         sizes = {"journal": journal.stat().st_size / rows, "TensorBoard": board / rows}
         terms = {f"part{k}": loss for k, loss in enumerate(losses)}
-        beside = {"guard and norm alone": floor, "torch TensorBoard": summary_writer(folder / "board", terms, gradients)}
-    yield Row(what="README's use, six terms: the loop, us a step beside the optimizer", value=loop, goal=100, beside=beside)
+        board_us = summary_writer(folder / "board", terms, gradients)
+        beside = {"guard and norm alone": floor, "torch TensorBoard": board_us}
+    yield Row(what="README's use: the loop, us a step beside the optimizer", value=loop, goal=100, beside=beside)
     yield Row(what="README's use: the writer thread, us a row", value=writer, goal=30, beside={})
     yield Row(what="README's use: bytes a row of the journal", value=sizes["journal"], beside=sizes)
 
@@ -266,7 +267,7 @@ def summary_writer(folder: Path, terms: dict[str, Any], gradients: Sequence[Any]
         step = next(steps)
         norm = grouped_norms(gradients).item()
         values = [term.item() for term in terms.values()]
-        for name, value in zip(names, [v for value in values for v in (value, value, value)], strict=True):
+        for name, value in zip(names, [each for term in values for each in (term, term, term)], strict=True):
             writer.add_scalar(name, value, step)
         for name in ("norm", "total", "group", "rate", "time"):
             writer.add_scalar(name, norm, step)
@@ -568,7 +569,7 @@ def written_plainly(path: Path, tensors: dict[str, Any]) -> float:
 
 
 def distributed_checkpoint(items: dict[str, Any]) -> tuple[float | None, float | None]:
-    """Measure torch's asynchronous checkpoint with a cached stager: ms of the loop's thread, and s until it is there."""
+    """Measure torch's asynchronous checkpoint with a cached stager: ms of the loop's thread, s until it is there."""
     import torch.distributed.checkpoint as dcp  # noqa: PLC0415
     from torch import distributed  # noqa: PLC0415
     from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType  # noqa: PLC0415
@@ -598,8 +599,9 @@ def distributed_checkpoint(items: dict[str, Any]) -> tuple[float | None, float |
 
 
 TINY_VIDEO = (
-    "--device=cpu --threads=1 --rows=2 --columns=2 --teacher=descriptor --batch=2 --between-weight=0 --grid-cells 4 2 "
-    "--grid-widths 8 8 --grid-channels 4 2 --grid-periods 1 2 --grid-static 4 0 --grid-blocks 1 1 --grid-kernel=3 --epochs=1"
+    "--device=cpu --threads=1 --rows=2 --columns=2 --teacher=descriptor --batch=2 --between-weight=0 --epochs=1 "
+    "--grid-cells 4 2 --grid-widths 8 8 --grid-channels 4 2 --grid-periods 1 2 --grid-static 4 0 --grid-blocks 1 1 "
+    "--grid-kernel=3"
 )
 
 
@@ -617,7 +619,10 @@ def start() -> Iterator[Row]:
     torch = child_seconds([sys.executable, "-c", "import torch"]) or float("nan")
     first = 1e3 * (until_first_step([*words, *TINY_VIDEO.split()]) - torch)
     yield Row(
-        what="a training's first step, ms after torch's import", value=first, goal=300, beside={"import torch": 1e3 * torch}
+        what="a training's first step, ms after torch's import",
+        value=first,
+        goal=300,
+        beside={"import torch": 1e3 * torch},
     )
 
 

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from fieldwatch.measure.capacity import process_capacity
     from fieldwatch.measure.census import Census, SavedTensors, take_census
     from fieldwatch.measure.clock import Clock, Listeners, Span, SpanLabels, SpanListener
+    from fieldwatch.measure.detail_schedule import DetailSchedule
     from fieldwatch.measure.fragmentation import Fragmentation, fragmentation_of
     from fieldwatch.measure.gradients import GradientNorms, gradient_norms, gradient_statistics
     from fieldwatch.measure.norms import norm
@@ -32,6 +33,7 @@ __all__ = [
     "AllocatorHistory",
     "Census",
     "Clock",
+    "DetailSchedule",
     "DeviceRing",
     "FailedAllocation",
     "Fragmentation",

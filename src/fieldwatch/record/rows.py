@@ -83,10 +83,8 @@ class RowReader:
         self._count_lost(block)
         yield at, derive_block(block)
 
-    def _take_packed(
-        self, group: "_PackedGroup", number: int, line: bytes
-    ) -> Iterator[tuple[int, Block | Segment]]:
-        """Add a packed line to the group of those before it; yield the group first if the line does not belong to it."""
+    def _take_packed(self, group: "_PackedGroup", number: int, line: bytes) -> Iterator[tuple[int, Block | Segment]]:
+        """Add a packed line to the group of those before it; yield the group first if it does not belong to it."""
         value, problem = self._marks.read(line)
         layout = None if problem else self._layouts.get(layout_number(value), None)
         contents = None if layout is None else unpack(value, layout.float32_count, layout.float64_count)

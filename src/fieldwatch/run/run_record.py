@@ -209,6 +209,8 @@ class RunRecord:
     @property
     def divergence(self) -> TrainingDivergence | None:
         """Earliest divergence; None if the run has not diverged."""
+        if self.refusals.diverged is None and (self._spikes is None or self._spikes.divergence is None):
+            return None
         divergences = [] if self._spikes is None or self._spikes.divergence is None else [self._spikes.divergence]
         streak = self.refusals.diverged
         if streak is not None:
