@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-_ALLOWED = torch.zeros(())
+_ALLOWED = torch.zeros((), dtype=torch.float32, device="cpu")
 """The usual answer on a CPU. Nothing writes to it."""
 
 
@@ -51,7 +51,7 @@ class Verdict:
         # A sum with a non-finite summand is non-finite: a single test covers loss and gradients.
         probe = self._probe if norm is None else self._probe + norm
         # On a CPU, reading the value takes less time than three more operations.
-        if probe.is_cpu:
-            return _ALLOWED if math.isfinite(probe.item()) else torch.ones(())
+        if probe.device.type == "cpu":
+            return _ALLOWED if math.isfinite(probe.item()) else torch.ones_like(_ALLOWED)
         gap = probe - probe
         return gap.ne_(gap).float()

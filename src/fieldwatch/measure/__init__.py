@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from fieldwatch.measure.parameter_groups import Owner, ParameterGroups
     from fieldwatch.measure.parameters import UpdateSizes, parameter_statistics
     from fieldwatch.measure.peaks import Peaks
-    from fieldwatch.measure.ring import DeviceRing, Heading, RingTransfer
+    from fieldwatch.measure.ring import DeviceRing, Heading
     from fieldwatch.measure.snapshots import AllocatorHistory
     from fieldwatch.measure.step_recorder import StepRecorder
     from fieldwatch.measure.terms import Phase, Term, Terms, WeightChange, Window, changed_weights, listening_to_totals
@@ -47,7 +47,6 @@ __all__ = [
     "PeakMeter",
     "Peaks",
     "Phase",
-    "RingTransfer",
     "SavedTensors",
     "Span",
     "SpanLabels",
