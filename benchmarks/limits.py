@@ -689,6 +689,8 @@ def show(rows: Sequence[dict[str, Any]]) -> None:
         met = "" if goal is None else "met" if row["value"] <= goal else "**not met**"
         limit = "" if goal is None else f"{goal:,g}"
         print(f"| {row['what']} | {row['value']:,.3g} | {limit} | {met} | {'; '.join(peers)} |")
+    print(f"\nProcessor time. Load of the machine at the end: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores.")
+    print("A loaded machine takes more processor time for the same work: compare the figures of a row with each other.")
 
 
 def main() -> int:

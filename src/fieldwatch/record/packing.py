@@ -29,8 +29,8 @@ PACKED = b'{"packed"'
 """First bytes of every packed line."""
 LEAST_ROWS = 32
 """Least number of rows that are packed. A loop with fewer rows per second writes text, which any tool can read."""
-MOST_ROWS = 4096
-"""Largest number of rows in a line: all of them are lost if it is damaged."""
+MOST_ROWS = 512
+"""Largest number of rows in a line: all of them are lost if it is damaged, and readers return them as one block."""
 _MOST_SAMPLE_BYTES = 1 << 26
 _LONGEST_SECONDS = 2.0**32
 _MICROSECONDS = 1e6

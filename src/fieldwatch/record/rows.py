@@ -14,11 +14,11 @@ from fieldwatch.record.damage import DamageTally
 from fieldwatch.record.derive import derive_block
 from fieldwatch.record.journal import RowLayout, layout_of
 from fieldwatch.record.lines import ALTERED, NO_JSON, LineReader, checksum_of, count, numbered, parse_line
-from fieldwatch.record.packing import PACKED, UnpackedRows, layout_number, seconds_of, unpack
+from fieldwatch.record.packing import MOST_ROWS, PACKED, UnpackedRows, layout_number, seconds_of, unpack
 from fieldwatch.record.row import Block
 from fieldwatch.record.segments import Segment, segment_in
 
-BLOCK_ROWS = 512
+BLOCK_ROWS = MOST_ROWS
 # Index of the first value in a row, after layout, step, seconds, position and samples.
 _FIRST_VALUE = 5
 _NUMBER_TYPES = frozenset((int, float))
