@@ -27,6 +27,7 @@ SPOT = "data/real/meshes/spot/spot_triangulated.obj"
 COMMANDS = {
     "install_sizes": ["install_sizes.py"],
     "overhead": ["overhead.py"],
+    "limits": ["limits.py"],
     "guard_cost": ["guard_cost.py"],
     "reading": ["reading.py"],
     "report_page": ["report_page.py"],

@@ -230,9 +230,13 @@ def journal_problems(good: Path, bad: Path) -> list[str]:
     strange = [key for key, value in shown.items() if repr(truth.get(key)) != repr(value)]
     strange = strange if tells_of_segment(bad, JOURNAL) else [key for key in strange if key[1] < RESUMED]
     lines: list[Any] = whole_lines(good, bad, JOURNAL)
-    layouts = {line["layout"]: line["names"] for line in lines if isinstance(line, dict)}
-    rows = [line for line in lines if isinstance(line, list) and line[0] in layouts]
-    missing = {(name, row[1]) for row in rows for name in layouts[row[0]]} - shown.keys()
+    layouts = {line["layout"]: line["names"] for line in lines if isinstance(line, dict) and "layout" in line}
+    rows = [(line[0], line[1]) for line in lines if isinstance(line, list)]
+    # A packed line has consecutive steps here; those that a resume has voided are not among the truth.
+    packed = [line for line in lines if isinstance(line, dict) and "packed" in line]
+    rows += [(line["packed"], line["step"] + k) for line in packed for k in range(line["rows"])]
+    named = {(name, step) for layout, step in rows if layout in layouts for name in layouts[layout]}
+    missing = (named & truth.keys()) - shown.keys()
     found = [f"shows {len(strange)} values that were not recorded, such as {strange[0]}"] if strange else []
     return found + ([f"does not show {len(missing)} values of whole lines"] if missing else [])
 

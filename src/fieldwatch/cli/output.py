@@ -1,5 +1,7 @@
 """Output of commands: errors that the user can fix, findings, file paths and JSON."""
 
+from __future__ import annotations
+
 import errno
 import os
 import re
@@ -7,7 +9,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 from rich.console import Console
@@ -15,7 +17,12 @@ from rich.padding import Padding
 from rich.text import Text
 
 from fieldwatch.base import InputError
-from fieldwatch.health import Diagnosis, Finding, diagnose, replay_command
+from fieldwatch.lazy import lazy_names
+
+if TYPE_CHECKING:  # importing all rules takes half of the time of `--help`
+    from fieldwatch.health import Diagnosis, Finding
+
+__getattr__, _ = lazy_names(__name__)  # resolves the quoted annotations at run time
 
 PACKAGE = Path(__file__).resolve().parent.parent
 
@@ -94,6 +101,8 @@ def print_findings(console: Console, findings: Sequence[Finding], *, broken: boo
         healthy = () if broken else (("healthy", "green"), ": ")
         console.print(Text.assemble(*healthy, "no rule found a problem"))
         return
+    from fieldwatch.health import diagnose  # noqa: PLC0415  at first use
+
     diagnoses = diagnose(findings)
     counted = ", ".join(f"{number} {name}{'s' * (number > 1)}" for name, number in count(findings).items() if number)
     console.print(Text.assemble((f"{len(findings)} finding{'s' if len(findings) > 1 else ''}", "bold"), f": {counted}"))
@@ -146,6 +155,8 @@ def closer_look(folder: Path, findings: Sequence[Finding]) -> dict[str, str]:
 
     Empty if there is no warning and no error, or no checkpoint from which the step can be reached.
     """
+    from fieldwatch.health import replay_command  # noqa: PLC0415  at first use
+
     found = {name: [finding.step for finding in findings if finding.severity == name] for name in ("warning", "error")}
     steps = found["error"] or found["warning"]
     command = replay_command(folder, min(steps)) if steps else ""

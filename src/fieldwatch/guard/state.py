@@ -38,8 +38,17 @@ def state_norms(owners: Iterable[object], optimizers: Iterable[Optimizer]) -> di
 
 def settings_finite(optimizers: Iterable[Optimizer]) -> bool:
     """Return whether all Python numbers in the optimizers' settings (lr, weight decay, betas) are finite."""
-    settings = (value for optimizer in optimizers for group in optimizer.param_groups for value in group.values())
-    return all(map(_is_finite, settings))
+    # Runs at every step: the types are compared first, since most settings are truth values or lists.
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            for value in group.values():
+                kind = type(value)
+                if kind is float:
+                    if not math.isfinite(value):
+                        return False
+                elif kind is not bool and kind is not list and not _is_finite(value):
+                    return False
+    return True
 
 
 def _is_finite(setting: Any) -> bool:

@@ -102,8 +102,11 @@ def is_played(history: History, usual: float = 0.1) -> bool:
         history: record of the run.
         usual: largest usual ratio of update and parameter norm.
     """
+    # The names first: most runs have no rewards, and then no median is needed.
+    if not has_rewards(history):
+        return False
     ratios = [finite_median(history[name].values) for name in tags.UPDATE_RATIO.parts(history.names()).values()]
-    return has_rewards(history) and 0 < max(ratios, default=0.0) < usual
+    return 0 < max(ratios, default=0.0) < usual
 
 
 def held_out_accuracy(history: History) -> Iterator[tuple[str, float]]:

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from fieldwatch.measure.capacity import process_capacity
     from fieldwatch.measure.census import Census, SavedTensors, take_census
     from fieldwatch.measure.clock import Clock, Listeners, Span, SpanLabels, SpanListener
+    from fieldwatch.measure.detail_schedule import DetailSchedule
     from fieldwatch.measure.fragmentation import Fragmentation, fragmentation_of
     from fieldwatch.measure.gradients import GradientNorms, gradient_norms, gradient_statistics
     from fieldwatch.measure.norms import norm
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from fieldwatch.measure.parameter_groups import Owner, ParameterGroups
     from fieldwatch.measure.parameters import UpdateSizes, parameter_statistics
     from fieldwatch.measure.peaks import Peaks
-    from fieldwatch.measure.ring import DeviceRing, Heading, RingTransfer
+    from fieldwatch.measure.ring import DeviceRing, Heading
     from fieldwatch.measure.snapshots import AllocatorHistory
     from fieldwatch.measure.step_recorder import StepRecorder
     from fieldwatch.measure.terms import Phase, Term, Terms, WeightChange, Window, changed_weights, listening_to_totals
@@ -32,6 +33,7 @@ __all__ = [
     "AllocatorHistory",
     "Census",
     "Clock",
+    "DetailSchedule",
     "DeviceRing",
     "FailedAllocation",
     "Fragmentation",
@@ -45,7 +47,6 @@ __all__ = [
     "PeakMeter",
     "Peaks",
     "Phase",
-    "RingTransfer",
     "SavedTensors",
     "Span",
     "SpanLabels",

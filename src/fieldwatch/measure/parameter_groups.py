@@ -37,6 +37,10 @@ class ParameterGroups:
         self._slots: dict[str, list[_Slot]] = {}
         self._optimizers: tuple[Optimizer, ...] = ()
         self._counts: list[int] = []
+        # All slots in one list, with the name and number of those of each group, for the work of every step.
+        self._all_slots: list[_Slot] = []
+        self._all_names: list[str] = []
+        self._all_counts: list[int] = []
 
     def add(self, **owners: Owner) -> None:
         """Watch additional groups: all of them, or none if one is refused.
@@ -94,6 +98,9 @@ class ParameterGroups:
         ]
         if unwatched:
             self._slots[OTHER] = unwatched
+        self._all_slots = [slot for found in self._slots.values() for slot in found]
+        self._all_names = list(self._slots)
+        self._all_counts = [len(found) for found in self._slots.values()]
 
     def names(self) -> tuple[str, ...]:
         """Return the names of the groups that have parameters, in order of registration."""
@@ -150,10 +157,18 @@ class ParameterGroups:
         return sum(container[key].nbytes for slots in self._slots.values() for container, key in slots)
 
     def _gradients(self, without: Collection[int]) -> tuple[list[str], list[int], list[Tensor]]:
+        # Runs at every step. The usual case: every parameter has a dense gradient.
+        if not without:
+            dense = [
+                gradient
+                for container, key in self._all_slots
+                if (gradient := container[key].grad) is not None and not gradient.is_sparse
+            ]
+            if len(dense) == len(self._all_slots):
+                return self._all_names, self._all_counts, dense
         names: list[str] = []
         counts: list[int] = []
         gradients: list[Tensor] = []
-        # Runs at every step: plain loops over slots, without building intermediate lists per group.
         for name, slots in self._slots.items():
             before = len(gradients)
             for container, key in slots:

@@ -12,15 +12,19 @@ from fieldwatch.measure.parameter_groups import ParameterGroups
 from fieldwatch.record import tags
 
 
-def parameter_statistics(watched: ParameterGroups) -> dict[str, Tensor]:
+def parameter_statistics(watched: ParameterGroups, names: Sequence[str] | None = None) -> dict[str, Tensor]:
     """Compute mean and sample standard deviation (n - 1 in the denominator) over all entries of each watched group.
+
+    Args:
+        watched: parameter groups.
+        names: names of the groups to measure; None for all.
 
     Returns:
         ``Parameters/<group>_mean`` and ``Parameters/<group>_std``, as device scalars.
     """
     statistics: dict[str, Tensor] = {}
     with torch.no_grad():
-        for name in watched.names():
+        for name in watched.names() if names is None else names:
             # Two passes over the data (mean first) avoid the cancellation of E[x^2] - E[x]^2.
             entries = _joined(watched.read(name)).float()
             mean = entries.mean()

@@ -1,19 +1,19 @@
-"""Pass each step's values to the writer thread through the device ring, so that no step waits for the device."""
+"""Pass each step's values to the writer thread, so that no step waits for the device."""
 
 from collections.abc import Mapping
 
 import torch
 from torch import Tensor
 
-from fieldwatch.measure.ring import DeviceRing, Heading
+from fieldwatch.measure.ring import DeviceRing, Heading, HostRows
 from fieldwatch.record import WriterThread
 
 
 class StepRecorder:
     """The training thread's interface to the record.
 
-    The first recorded tensor determines the device of the ring. In a CUDA run, scalars on the CPU are read immediately,
-    which requires no synchronization.
+    The first recorded tensor determines the device of the ring; on a CPU, no ring is needed. In a CUDA run, scalars on
+    the CPU are read immediately, which requires no synchronization.
 
     Args:
         writer: writer thread that receives the rows.
@@ -21,7 +21,7 @@ class StepRecorder:
 
     def __init__(self, writer: WriterThread) -> None:
         self._writer = writer
-        self._ring: DeviceRing | None = None
+        self._ring: DeviceRing | HostRows | None = None
         self._device_known = False
 
     def write(self, heading: Heading, device_values: Mapping[str, Tensor], host_values: Mapping[str, float]) -> None:
@@ -51,15 +51,15 @@ class StepRecorder:
         self.hand_over()
         self._writer.drain()
 
-    def _ring_for(self, device_values: Mapping[str, Tensor]) -> DeviceRing:
+    def _ring_for(self, device_values: Mapping[str, Tensor]) -> DeviceRing | HostRows:
         """Return the ring, creating it on the device of the first recorded tensor."""
-        # Rows of host values alone go to a CPU ring, which is replaced once the first tensor reveals the device.
+        # Rows of host values alone are kept on the host, until the first tensor reveals the device.
         if self._ring is not None and (self._device_known or not device_values):
             return self._ring
         # Submit rows of the old ring first, to keep the order.
         self.hand_over()
         device = next((value.device for value in device_values.values()), torch.device("cpu"))
-        self._ring = DeviceRing(device)
+        self._ring = HostRows() if device.type == "cpu" else DeviceRing(device)
         self._device_known = bool(device_values)
         return self._ring
 

@@ -177,6 +177,9 @@ class Terms:
 
 
 def _checked_term(name: str, pair: tuple[float | Tensor, Tensor]) -> Term:
+    # The usual case, without the general matching below.
+    if type(pair) is tuple and len(pair) == 2 and isinstance(pair[1], Tensor) and pair[1].dim() == 0:
+        return Term(*pair)
     match pair:
         case (weight, Tensor() as value):
             # Shape (1,) is rejected as well: the recorder stacks 0-dimensional tensors.

@@ -48,6 +48,7 @@ class History:
         self._tables: dict[tuple[str, tuple[str, ...]], Table] = {}
         self._tables_by_name: dict[str, list[Table]] = {}
         self._names: tuple[str, ...] | None = None
+        self._recorded: frozenset[str] = frozenset()
         self._series: dict[str, Series] = {}
         self._row_orders: dict[tuple[int, ...], _RowOrder] = {}
         self._sample_codes: dict[str, int] = {}
@@ -115,7 +116,9 @@ class History:
     def names(self) -> tuple[str, ...]:
         """Return the names of all metrics with at least one value, in order of first appearance."""
         if self._names is None:
-            self._names = tuple(name for name in self._tables_by_name if name in self)
+            names = [name for name in self._tables_by_name if self._is_recorded(name)]
+            self._recorded = frozenset(names)
+            self._names = tags.Names(names)
         return self._names
 
     def events(self, kind: str) -> Sequence[Mapping[str, Any]]:
@@ -170,7 +173,13 @@ class History:
         return series
 
     def __contains__(self, name: object) -> bool:
-        for table in self._tables_by_name.get(cast("str", name), ()):  # noqa: SIM110  any() takes three times as long
+        # Names that are known for the current tables are kept, since rules ask for hundreds at every examination.
+        if self._names is None:
+            return self._is_recorded(cast("str", name))
+        return name in self._recorded
+
+    def _is_recorded(self, name: str) -> bool:
+        for table in self._tables_by_name.get(name, ()):  # noqa: SIM110  any() takes three times as long
             if len(table):
                 return True
         return False

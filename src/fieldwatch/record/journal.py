@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from fieldwatch.record.lines import add_checksum, read_chunks
 from fieldwatch.record.metric import Axis
+from fieldwatch.record.packing import MOST_ROWS, PACKED, fits, pack
 from fieldwatch.record.row import Block
 from fieldwatch.record.segments import SEGMENT_KEY, Segment, SegmentedFile, objects_in, segment_in
 
@@ -46,11 +47,13 @@ class _WrittenLayout:
 class Journal(SegmentedFile):
     """Writer of ``journal.jsonl`` in a run folder.
 
-    The file has three kinds of lines:
+    The file has four kinds of lines:
 
     - ``{"layout": 3, "axis": "step", "names": [...], "float32": 24, "crc": ...}`` declares the columns of all rows with
       layout number 3.
     - ``[3, step, seconds, position, samples, v..., crc]`` is a row.
+    - ``{"packed": 3, "rows": 64, "step": 128, "data": "...", "crc": ...}`` holds 64 rows, see
+      :mod:`fieldwatch.record.packing`. Blocks of at least 32 rows are written in this way.
     - ``{"segment": 2, "resume": 400, "started": "...", "crc": ...}`` records that the run was resumed from step 400,
       which invalidates all earlier rows with step >= 400.
 
@@ -71,7 +74,7 @@ class Journal(SegmentedFile):
 
     def __init__(self, folder: Path | str) -> None:
         path = Path(folder) / JOURNAL
-        marks = list(objects_in(path))
+        marks = list(objects_in(path, without=PACKED))
         super().__init__(path, marks)
         self._layouts: dict[tuple[str, tuple[str, ...]], _WrittenLayout] = {}
         numbers = [line["layout"] for line in marks if type(line.get("layout")) is int]
@@ -93,6 +96,10 @@ class Journal(SegmentedFile):
         """Write the rows of a block. A block without rows or columns writes nothing."""
         if not len(block) or not block.columns:
             return
+        for first in range(0, len(block), MOST_ROWS):
+            self._append(block if len(block) <= MOST_ROWS else block.part(slice(first, first + MOST_ROWS)))
+
+    def _append(self, block: Block) -> None:
         # Values outside the range of float32 become infinite here, fail the comparison below, and stay float64.
         with np.errstate(over="ignore"):
             float32_values = block.values.astype(np.float32)
@@ -100,13 +107,11 @@ class Journal(SegmentedFile):
         # NaN compares unequal to itself. Non-finite values are written by name, so they fit either type.
         fits_float32 = ((float32_values == block.values) | ~finite).all(axis=0)
         layout = self._layout_of(block, fits_float32)
-        numbers = _value_texts(block.values, float32_values, layout)
-        if not finite.all():
-            order = np.concatenate((layout.float32_indices, layout.float64_indices))
-            _name_non_finite(numbers, block.values[:, order], finite[:, order])
-        heads = _heads(block, layout.number)
-        bodies = map(b",".join, zip(heads, numbers, strict=True))
-        rows = b"".join([b"%b,%d]\n" % (body, crc32(body)) for body in bodies])
+        if fits(block):
+            singles = float32_values if not len(layout.float64_indices) else float32_values[:, layout.float32_indices]
+            rows = add_checksum(pack(block, layout.number, singles, block.values[:, layout.float64_indices]))
+        else:
+            rows = _row_lines(block, float32_values, finite, layout)
         # One write for declaration and rows: a crash cannot leave rows without the preceding declaration.
         self._file.append((b"" if layout.rows_left > 0 else layout.declaration) + rows, rows=len(block))
         self._count_rows(layout, len(block))
@@ -148,6 +153,18 @@ class Journal(SegmentedFile):
             layout.rows_left = layout.repeat_rows
             layout.repeat_rows = min(2 * layout.repeat_rows, LONGEST_REPEAT_ROWS)
         layout.rows_left -= rows
+
+
+def _row_lines(
+    block: Block, float32_values: NDArray[np.float32], finite: NDArray[np.bool_], layout: _WrittenLayout
+) -> bytes:
+    """Return the rows of a block as text, one line each."""
+    numbers = _value_texts(block.values, float32_values, layout)
+    if not finite.all():
+        order = np.concatenate((layout.float32_indices, layout.float64_indices))
+        _name_non_finite(numbers, block.values[:, order], finite[:, order])
+    bodies = map(b",".join, zip(_heads(block, layout.number), numbers, strict=True))
+    return b"".join([b"%b,%d]\n" % (body, crc32(body)) for body in bodies])
 
 
 def _count_lines(path: Path) -> int:
@@ -225,6 +242,11 @@ class RowLayout:
     float32_count: int
     segment_number: int = 0
     resume: int = 0
+
+    @property
+    def float64_count(self) -> int:
+        """Number of the other columns."""
+        return len(self.columns) - self.float32_count
 
     @property
     def has_checksums(self) -> bool:

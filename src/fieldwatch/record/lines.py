@@ -230,13 +230,16 @@ def _ends_with_checksum(line: bytes) -> bool:
     return number.isdigit() and int(number[:20]) == checksum_of(line)
 
 
-def read_lines(path: Path, prefix: bytes = b"", damage: DamageTally | None = None) -> Iterator[tuple[int, Any]]:
+def read_lines(
+    path: Path, prefix: bytes = b"", damage: DamageTally | None = None, *, without: bytes | None = None
+) -> Iterator[tuple[int, Any]]:
     """Yield 1-based line numbers and parsed lines. A torn last line is skipped; a missing file yields nothing.
 
     Args:
         path: path of the file.
         prefix: only lines that start with this prefix are parsed and yielded.
         damage: counter of damaged lines, which are skipped; None to raise an error instead.
+        without: lines that start with this prefix are skipped without parsing; None for none.
 
     Raises:
         CorruptRecord: if a line is damaged and ``damage`` is None; the message names file and line.
@@ -249,7 +252,7 @@ def read_lines(path: Path, prefix: bytes = b"", damage: DamageTally | None = Non
         if prefix not in text:
             continue
         for number, line in numbered(text, first):
-            if line.startswith(prefix):
+            if line.startswith(prefix) and (without is None or not line.startswith(without)):
                 value, problem = reader.read(line)
                 if not problem:
                     yield number, value

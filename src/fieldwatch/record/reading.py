@@ -12,6 +12,7 @@ from fieldwatch.record.history import History
 from fieldwatch.record.journal import JOURNAL, RowLayout, layout_of
 from fieldwatch.record.lines import LineReader, checked_lines, numbered, read_chunks
 from fieldwatch.record.manifest import RUN, NotARun, holds_run, read_manifest
+from fieldwatch.record.packing import PACKED
 from fieldwatch.record.row import Block
 from fieldwatch.record.rows import RowReader
 from fieldwatch.record.segments import SEGMENT_KEY, Segment, VoidSteps, segment_in, segment_starts
@@ -153,7 +154,7 @@ def _marks(path: Path) -> tuple[list[tuple[int, Segment]], dict[int, RowLayout]]
         if b"{" not in text:
             continue
         for number, line in numbered(text, first):
-            if not line.startswith(b"{"):
+            if not line.startswith(b"{") or line.startswith(PACKED):
                 continue
             value, problem = reader.read(line)
             if problem:

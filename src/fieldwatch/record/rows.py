@@ -11,12 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fieldwatch.record.damage import DamageTally
+from fieldwatch.record.derive import derive_block
 from fieldwatch.record.journal import RowLayout, layout_of
 from fieldwatch.record.lines import ALTERED, NO_JSON, LineReader, checksum_of, count, numbered, parse_line
+from fieldwatch.record.packing import MOST_ROWS, PACKED, UnpackedRows, layout_number, seconds_of, unpack
 from fieldwatch.record.row import Block
 from fieldwatch.record.segments import Segment, segment_in
 
-BLOCK_ROWS = 512
+BLOCK_ROWS = MOST_ROWS
 # Index of the first value in a row, after layout, step, seconds, position and samples.
 _FIRST_VALUE = 5
 _NUMBER_TYPES = frozenset((int, float))
@@ -60,16 +62,45 @@ class RowReader:
         """
         if first == 1:
             self._marks.check_first_line(text)
+        group = _PackedGroup()
         for number, lines in _split_at_marks(text, first):
+            if lines.startswith(PACKED):
+                yield from self._take_packed(group, number, lines[:-1])
+                continue
+            yield from self._finish(group)
             if lines.startswith(b"{"):
                 yield from self._take_mark(number, lines[:-1])
                 continue
             for at, layout, block in self._blocks(lines, number):
-                if layout.segment_number > self._current_segment:
-                    yield at, self._begin_segment(Segment(number=layout.segment_number, resume=layout.resume))
-                self.segment_number = layout.segment_number
-                self._count_lost(block)
-                yield at, block
+                yield from self._found(at, layout, block)
+        yield from self._finish(group)
+
+    def _found(self, at: int, layout: RowLayout, block: Block) -> Iterator[tuple[int, Block | Segment]]:
+        """Yield a block with its derived columns, after the segment that it begins."""
+        if layout.segment_number > self._current_segment:
+            yield at, self._begin_segment(Segment(number=layout.segment_number, resume=layout.resume))
+        self.segment_number = layout.segment_number
+        self._count_lost(block)
+        yield at, derive_block(block)
+
+    def _take_packed(self, group: "_PackedGroup", number: int, line: bytes) -> Iterator[tuple[int, Block | Segment]]:
+        """Add a packed line to the group of those before it; yield the group first if it does not belong to it."""
+        value, problem = self._marks.read(line)
+        layout = None if problem else self._layouts.get(layout_number(value), None)
+        contents = None if layout is None else unpack(value, layout.float32_count, layout.float64_count)
+        if layout is None or contents is None:
+            # Rows before the damage come first, since their last step tells how many are lost.
+            yield from self._finish(group)
+            self._skip_line(number, problem or "does not hold the rows of a declared layout")
+            return
+        if not group.takes(layout, len(contents[1])):
+            yield from self._finish(group)
+        group.add(number, layout, contents)
+
+    def _finish(self, group: "_PackedGroup") -> Iterator[tuple[int, Block | Segment]]:
+        if group.layout is not None:
+            at, layout, block = group.take()
+            yield from self._found(at, layout, block)
 
     def _blocks(self, text: bytes, first: int) -> Iterator[tuple[int, RowLayout, Block]]:
         """Yield the blocks of a text that contains rows only."""
@@ -210,6 +241,55 @@ class RowReader:
         ):
             return "holds a value that is not a number"
         return ""
+
+
+class _PackedGroup:
+    """Consecutive packed lines of one layout, which become one block: a few large blocks are read faster than many.
+
+    Attributes:
+        layout: their layout; None if there are none.
+    """
+
+    def __init__(self) -> None:
+        self.layout: RowLayout | None = None
+        self._at = 0
+        self._rows = 0
+        self._contents: list[UnpackedRows] = []
+
+    def takes(self, layout: RowLayout, rows: int) -> bool:
+        """Whether rows of a layout can be added."""
+        return self.layout is None or (self.layout is layout and self._rows + rows <= BLOCK_ROWS)
+
+    def add(self, number: int, layout: RowLayout, contents: UnpackedRows) -> None:
+        """Add the contents of a line."""
+        if self.layout is None:
+            self.layout = layout
+            self._at = number
+        self._rows += len(contents[1])
+        self._contents.append(contents)
+
+    def take(self) -> tuple[int, RowLayout, Block]:
+        """Return the number of the first line, the layout and the block of all lines, and begin anew."""
+        layout, contents = self.layout, self._contents
+        assert layout is not None  # noqa: S101  the caller has checked
+        self.layout = None
+        self._contents = []
+        self._rows = 0
+        integers = contents[0][0] if len(contents) == 1 else np.concatenate([one for one, _, _ in contents], axis=1)
+        values = contents[0][1] if len(contents) == 1 else np.concatenate([one for _, one, _ in contents])
+        samples: tuple[tuple[str, ...], ...] = ()
+        if any(names for _, _, names in contents):
+            samples = tuple(chain.from_iterable(names or ((),) * len(rows) for _, rows, names in contents))
+        block = Block(
+            axis=layout.axis,
+            columns=layout.columns,
+            steps=integers[1],
+            seconds=seconds_of(integers[0]),
+            positions=integers[2],
+            values=values,
+            samples=samples,
+        )
+        return self._at, layout, block
 
 
 def segment_of(line: Mapping[str, Any]) -> Segment | None:

@@ -96,10 +96,15 @@ class SegmentedFile:
         self.close()
 
 
-def objects_in(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the JSON objects in the valid lines of a file; arrays (rows) are skipped without parsing."""
+def objects_in(path: Path, *, without: bytes | None = None) -> Iterator[dict[str, Any]]:
+    """Yield the JSON objects in the valid lines of a file; arrays (rows) are skipped without parsing.
+
+    Args:
+        path: path of the file.
+        without: first bytes of objects that are skipped, too.
+    """
     # A throwaway counter: readers of the file report the damage, writers only need to continue.
-    for _, line in read_lines(path, b"{", DamageTally()):
+    for _, line in read_lines(path, b"{", DamageTally(), without=without):
         if isinstance(line, dict):
             yield cast("dict[str, Any]", line)
 

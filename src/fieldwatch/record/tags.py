@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
+from typing import Self
 
 TOTAL = "Loss/total"
 TOTAL_NORM = "Gradients/total_norm"
@@ -62,7 +63,32 @@ class Family:
 
     def parts(self, tags: Iterable[str]) -> dict[str, str]:
         """Map the variable part of each member to its tag, in input order; other tags are ignored."""
+        # The rules ask for many families of the same names, at every examination.
+        if isinstance(tags, Names):
+            found = tags.families.get(self)
+            if found is None:
+                found = tags.families[self] = self._parts(tags)
+            return found.copy()
+        return self._parts(tags)
+
+    def _parts(self, tags: Iterable[str]) -> dict[str, str]:
         return {part: tag for tag in tags if (part := self.part(tag)) is not None}
+
+
+class Names(tuple[str, ...]):  # noqa: SLOT001  a tuple cannot have slots besides its entries
+    """Names of recorded metrics, which keep the members of each family that was asked for.
+
+    Attributes:
+        families: result of :meth:`Family.parts` by family.
+    """
+
+    families: dict[Family, dict[str, str]]
+
+    def __new__(cls, names: Iterable[str]) -> Self:
+        """Create the names without any family."""
+        made = super().__new__(cls, names)
+        made.families = {}
+        return made
 
 
 COMPONENT = Family("Loss/component_")

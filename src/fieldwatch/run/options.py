@@ -117,7 +117,7 @@ class Outputs:
             that ``fieldwatch resume`` uses it again.
         sink_names: names of further sinks; stored in ``run.json``, so that ``fieldwatch resume`` enables them again.
         detail_every: number of steps between two records of the largest gradient, parameter statistics and update
-            sizes.
+            sizes. For a model of several groups and millions of parameters, they are spread over the steps in between.
 
     Raises:
         InputError: ``log_every`` is less than 1.

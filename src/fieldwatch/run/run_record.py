@@ -216,6 +216,8 @@ class RunRecord:
     @property
     def divergence(self) -> TrainingDivergence | None:
         """Earliest divergence; None if the run has not diverged."""
+        if self.refusals.diverged is None and (self._spikes is None or self._spikes.divergence is None):
+            return None
         divergences = [] if self._spikes is None or self._spikes.divergence is None else [self._spikes.divergence]
         streak = self.refusals.diverged
         if streak is not None:
@@ -323,10 +325,10 @@ class RunRecord:
 
     def _process_locked(self, block: Block) -> None:
         self._refuse_undeclared(block)
-        # Derived values are written to the journal too, so that readers do not have to compute them again.
-        block = derive_block(block)
         # The journal comes first: a failing sink or rule must not lose a row.
         self._journal.append(block)
+        # After it, since readers of the journal derive the same values again.
+        block = derive_block(block)
         self._sinks(block)
         self.refusals(block)
         if self._spikes is not None:

@@ -1,5 +1,6 @@
 """Checkpoints of a run: when they are saved, what they contain, and how they are restored."""
 
+import os
 import time
 from collections import deque
 from collections.abc import Collection, Mapping
@@ -8,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import torch
 
 from fieldwatch.base import ExistingPathError, output_path
 from fieldwatch.checkpoint import (
@@ -37,6 +39,8 @@ from fieldwatch.run.record_status import PendingStatus
 from fieldwatch.run.run_record import Mark, RunRecord
 from fieldwatch.run.saves import FailedSave, PendingSave, RefusedSave, WrittenSave, free_bytes
 
+MOST_HASH_THREADS = 4
+"""Number of threads up to which hashing a checkpoint gets faster."""
 SMALL_STATE_BYTES = 16 * 2**20
 """Size in bytes up to which a save waits for the previous one, so that it happens exactly at its planned step."""
 RETRY_PAUSE = 5.0
@@ -427,8 +431,7 @@ class RunCheckpoints:
             self._buffers.wait()
             draft.put_note(status.mark)
             draft.put_run(self._manifest_text)
-            # Use one thread, and leave the other cores to the training.
-            path = self._checkpoints.write(draft, threads=1)
+            path = self._checkpoints.write(draft, threads=spare_threads())
         except (CheckpointError, OSError) as error:
             self._outcomes.append(FailedSave(save=save, reason=str(error), free=free_bytes(self._folder)))
             return
@@ -504,6 +507,14 @@ class RunCheckpoints:
             self.incidents.add_damaged(incident, restored.step if restored is not None else 0)
         record.event("restored_from_mirror", before, url=mirror.url)
         return restored
+
+
+def spare_threads() -> int:
+    """Return the number of threads that may hash a checkpoint while training goes on: at most four, at least one."""
+    cores = os.cpu_count() or 1
+    # A training on a GPU needs few cores; on a CPU, all that torch computes with.
+    taken = cores // 2 if torch.cuda.is_initialized() else torch.get_num_threads()
+    return max(1, min(MOST_HASH_THREADS, cores - taken))
 
 
 def free_memory() -> int:

@@ -11,7 +11,7 @@ from fieldwatch.base import InputError
 from fieldwatch.checkpoint import CheckpointError, CheckpointSelector, FolderLock, Restored, Stateful
 from fieldwatch.guard import Diverged, Rollback, describe_non_finite, forget_steps
 from fieldwatch.health import training_exit_code
-from fieldwatch.measure import Clock, Heading, Owner
+from fieldwatch.measure import Clock, DetailSchedule, Heading, Owner
 from fieldwatch.monitor import reports_failure
 from fieldwatch.record import Manifest
 from fieldwatch.run.checkpoint_coverage import CheckpointCoverage
@@ -101,6 +101,7 @@ class Session:
             loop_checks=LoopChecks(self.tracked, self.log.event),
             retry=self._retry,
             detail_every=plan.outputs.detail_every,
+            details=DetailSchedule(plan.outputs.detail_every, self.tracked.watched),
             skips=self._skips,
             observer=plan.observer,
         )

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, TypeAlias, TypeVar, overload
 
 import numpy as np
@@ -32,6 +32,12 @@ Piece = TypeVar("Piece")
 Samples: TypeAlias = str | int | Sequence[str | int]
 """Name of a sample (a view, a frame, a patch), or one name per sample of a batch."""
 Output = TypeVar("Output", bound=HasTerms)
+
+
+@lru_cache(maxsize=64)
+def _tags_of_terms(names: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    """Return the tags of value and weight of each term."""
+    return tuple((tags.COMPONENT.tag(name), tags.WEIGHT.tag(name)) for name in names)
 
 
 class Step:
@@ -513,12 +519,14 @@ class Step:
 
     def _record_terms(self, terms: Terms, total: Float[Tensor, ""]) -> None:
         self._names = tuple(terms)
-        self.device_values[tags.TOTAL] = total.detach()
+        values = self.device_values
+        values[tags.TOTAL] = total.detach() if total.requires_grad else total
         weights: dict[str, float | Tensor] = {}
-        for name, (weight, value) in terms.items():
-            self.device_values[tags.COMPONENT.tag(name)] = value.detach()
-            weights[tags.WEIGHT.tag(name)] = weight
-        sort_by_device(weights, self.device_values, self.host_values)
+        pairs = zip(terms.items(), _tags_of_terms(self._names), strict=True)
+        for (_, (weight, value)), (component, weight_tag) in pairs:
+            values[component] = value.detach() if value.requires_grad else value
+            weights[weight_tag] = weight
+        sort_by_device(weights, values, self.host_values)
 
     def _add_terms(self, earlier: Terms, terms: Terms) -> None:
         """Record the terms of a further loss of the step: the total is that of all losses."""

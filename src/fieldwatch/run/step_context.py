@@ -4,7 +4,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
-from fieldwatch.measure import Clock
+from fieldwatch.measure import Clock, DetailSchedule
 from fieldwatch.run.checkpoint_coverage import CheckpointCoverage
 from fieldwatch.run.log import RunLog
 from fieldwatch.run.loop_checks import LoopChecks
@@ -33,6 +33,7 @@ class StepContext:
         loop_checks: checks of modules, optimizers and terms for faults of the loop.
         retry: retry of work that ran out of memory.
         detail_every: number of steps between two records of the more expensive values.
+        details: when each of these is measured.
         skips: predicate for step indices whose update is skipped after a rollback.
         observer: hooks of a replay; they do nothing in a training.
     """
@@ -48,6 +49,7 @@ class StepContext:
     loop_checks: LoopChecks
     retry: Retry
     detail_every: int
+    details: DetailSchedule
     skips: Callable[[int], bool]
     observer: Observer
 

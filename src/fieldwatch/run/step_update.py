@@ -110,9 +110,11 @@ class StepUpdates:
         self._record_gradients(norms, optimizers)
         # Decide before clipping, which turns a non-finite norm into non-finite gradients.
         refused = self._decide(norms.total, optimizers, verdict, scaler)
-        detailed = step.every(context.detail_every)
         # Copies the parameters, so that they can be compared with their values after the update.
-        self._sizes = UpdateSizes(watched, tuple(norms.groups) if others else None) if detailed else None
+        measured = context.details.due(step.index).groups
+        if others:
+            measured = tuple(name for name in norms.groups if measured is None or name in measured)
+        self._sizes = None if measured == () else UpdateSizes(watched, measured)
         clip = context.observer.clip(clip)
         if clip is not None:
             step.device_values |= clip_gradients(clip, norms.by_group(), norms.groups, norms.total)
@@ -214,12 +216,15 @@ class StepUpdates:
         self._norms |= norms.groups
         values[tags.TOTAL_NORM] = norm(torch.stack([*self._norms.values()])) if several else norms.total
         values |= {tags.GRADIENT_NORM.tag(group): length for group, length in norms.groups.items()}
-        if step.every(context.detail_every):
-            values |= gradient_statistics(norms.gradients)
+        due = context.details.due(step.index)
+        if due.largest or due.precision:
+            values |= gradient_statistics(norms.gradients, largest=due.largest, precision=due.precision)
+        if due.averages:
             values |= context.loop_checks.measure()
-            values |= parameter_statistics(context.tracked.watched)
+        if due.groups != ():
+            values |= parameter_statistics(context.tracked.watched, due.groups)
         # At step 0 too: a later non-finite value only counts as divergence if an earlier one was finite.
-        if step.index == 0 or step.every(context.detail_every):
+        if step.index == 0 or due.state:
             values |= state_norms(context.tracked.watched.owners().values(), optimizers)
         for optimizer in optimizers:
             first = self._first_groups.setdefault(id(optimizer), self._number_of_groups)
