@@ -46,6 +46,12 @@ class SampleSpike(HealthRule):
         unit="times the sample's baseline",
         reason="a loss three times the baseline moves the parameters far: a warning instead of a note",
     )
+    top: float = threshold(
+        0.995,
+        unit="quantile of the recent losses of all samples",
+        reason="losses near 0 rise tenfold between two visits in a healthy run, and still are among the usual ones",
+        source="measured by benchmarks/verdicts.py",
+    )
     window: int = threshold(
         512,
         unit="steps",
@@ -102,9 +108,10 @@ class SampleSpike(HealthRule):
             name = visits.name(at)
             loss = visits.values[at]
             ratio = ratios[at]
-            # A loss that is still below that of most samples moves no parameter far.
+            # A loss that is among the usual ones of other samples moves no parameter far.
             recent = visits.values[(visits.steps <= visits.steps[at]) & (visits.steps > visits.steps[at] - self.window)]
-            level: Severity = "warning" if ratio > self.grave and loss > np.nanmedian(recent) else "note"
+            unusual = ratio > self.grave and loss >= np.nanquantile(recent, self.top)
+            level: Severity = "warning" if unusual else "note"
             text = f"sample '{name}' had loss {number(loss)}, {ratio:.2f} times its baseline (z = {scores[at]:.1f})."
             findings.setdefault((name, level), self.finding(int(visits.steps[at]), text, subject=name, severity=level))
         return findings.values()
