@@ -182,6 +182,7 @@ _OWN_GROUPS = frozenset(
     }
 )
 
+
 def is_held_out(name: str) -> bool:
     """Return whether the name of a metric says that it is held out, or it has no group."""
     return "/" not in name or bool(set(WORDS.findall(name.lower())) & _HELD_OUT)

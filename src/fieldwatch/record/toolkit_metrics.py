@@ -227,8 +227,8 @@ FORWARD = (
     Metric(
         name="Forward/<module>_evaluation_argument_shift",
         unit="",
-        meaning="How far the arguments of the module in an evaluation are from those in training: of numbers behind the "
-        "first argument in standard deviations, of integers ten times the fraction that differs.",
+        meaning="How far the arguments of the module in an evaluation are from those in training: of numbers behind "
+        "the first argument in standard deviations, of integers ten times the fraction that differs.",
     ),
     Metric(
         name="Forward/<module>_evaluation_output_std",
@@ -357,7 +357,8 @@ FORWARD = (
     Metric(
         name="Forward/<module>_binary_guess",
         unit="nats",
-        meaning="Binary cross-entropy of the best constant for these targets, with the weights that the gradient shows.",
+        meaning="Binary cross-entropy of the best constant for these targets, with the weights that the gradient "
+        "shows.",
     ),
     Metric(
         name="Forward/<module>_binary_overlap",

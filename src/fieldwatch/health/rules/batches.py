@@ -324,7 +324,6 @@ class EvaluationInput(HealthRule):
         )
         return self.finding(history.step, text, subject=item, severity="warning")
 
-
     def _by_argument(self, history: History, item: str) -> Finding | None:
         """Return a finding if other arguments (times, conditions) or the frequencies of tokens are others."""
         name = tags.EVALUATION_ARGUMENT_SHIFT.tag(item)

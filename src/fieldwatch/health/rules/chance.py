@@ -36,7 +36,6 @@ from fieldwatch.health.thresholds import threshold
 from fieldwatch.health.window import finished, finite_median
 from fieldwatch.record import History, tags
 
-
 _OVERLAPS = frozenset(("iou", "jaccard"))
 _F1 = frozenset(("f1", "dice"))
 
@@ -159,7 +158,11 @@ class TrainingGap(HealthRule):
             overlaps = self.share if share < self.rare else self.even
             for name, better in held_out_metrics(history).items():
                 words = name_words(name)
-                known = [seen for measures, seen in ((_OVERLAPS, overlap), (_F1, both), (ACCURACIES, hits)) if words & measures]
+                known = [
+                    seen
+                    for measures, seen in ((_OVERLAPS, overlap), (_F1, both), (ACCURACIES, hits))
+                    if words & measures
+                ]
                 values = history[name].values
                 if better != "higher" or not known or float(np.nanmin(values)) < 0:
                     continue

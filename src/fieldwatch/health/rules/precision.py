@@ -65,7 +65,7 @@ class ScalerSkips(HealthRule):
     share: float = threshold(
         0.2,
         unit="fraction of the later steps",
-        reason="a scaler that has found its factor skips one update in 2,000; one with a growth interval of 10, a tenth",
+        reason="a scaler that has found its factor skips one update in 2,000; with growth_interval=10, a tenth",
     )
     search: int = threshold(
         24, unit="steps", reason="from the default factor, 2**16, a scaler gets to 1 within 17 skipped updates"
@@ -73,8 +73,9 @@ class ScalerSkips(HealthRule):
     least: int = threshold(8, unit="updates", reason="fewer skipped updates cost nothing")
     remedy: ClassVar[str] = (
         "Use bfloat16 (torch.autocast(..., dtype=torch.bfloat16)), which has the range of float32 and needs no "
-        "GradScaler. Otherwise look for what overflows in float16: compute the loss and large sums in float32, normalize "
-        "inputs and activations, clip gradients after scaler.unscale_(optimizer), and leave growth_interval at 2000."
+        "GradScaler. Otherwise look for what overflows in float16: compute the loss and large sums in float32, "
+        "normalize inputs and activations, clip gradients after scaler.unscale_(optimizer), and leave "
+        "growth_interval at 2000."
     )
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
@@ -141,8 +142,8 @@ class HalfParameters(HealthRule):
         lost = bool(ratios) and max(ratios) < self.small and (ends_poorly(history) or has_stalled(history))
         if lost:
             text += (
-                f" An update changes them by {number(max(ratios), 2)} of their norm, which is less than the distance of "
-                "two neighboring numbers of this type (1/256): most of it is lost to rounding (precision)."
+                f" An update changes them by {number(max(ratios), 2)} of their norm, which is less than the distance "
+                "of two neighboring numbers of this type (1/256): most of it is lost to rounding (precision)."
             )
         finding = self.finding(
             history.step if lost else int(event["step"]),

@@ -311,15 +311,14 @@ class RateEndsEarly(HealthRule):
         )
         return (self.finding(history.step, text, severity=severity),)
 
-
     def _rest(self, history: History, last: int) -> float:
         """Return the fraction of the run behind a step."""
         return 1 - (last + 1 - max(history.first, 0)) / max(history.step + 1 - max(history.first, 0), 1)
 
 
 _PLATEAU = (
-    "If the schedule waits for a plateau (ReduceLROnPlateau), check its mode ('min' for a loss, 'max' for an accuracy), "
-    "its patience, and how often scheduler.step(metric) is called."
+    "If the schedule waits for a plateau (ReduceLROnPlateau), check its mode ('min' for a loss, 'max' for an "
+    "accuracy), its patience, and how often scheduler.step(metric) is called."
 )
 
 
@@ -371,7 +370,6 @@ class RateStartsLate(HealthRule):
             "run: its warm-up is too long."
         )
         return (self.finding(history.step, text, severity=severity),)
-
 
     def _rises(self, rates: NDArray[np.float64]) -> bool:
         """Return whether a rate never falls, and is far above that of half of the run at the end."""

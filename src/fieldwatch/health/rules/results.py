@@ -540,7 +540,9 @@ def has_stalled(history: History) -> bool:
     quarter = len(values) // 4
     if quarter < _LEAST_QUARTER:
         return False
-    first, second, last = (finite_median(part) for part in (values[:5], values[quarter : 2 * quarter], values[-quarter:]))
+    first, second, last = (
+        finite_median(part) for part in (values[:5], values[quarter : 2 * quarter], values[-quarter:])
+    )
     return last > _STALLED * second and last > _LOW * first
 
 

@@ -1,7 +1,8 @@
 """What the gradient of an output says of yes-or-no targets: their share, the hits, the overlap and the loss.
 
-The gradient of a binary cross-entropy is ``w (p - y)`` at a logit and ``w (p - y) / (p (1 - p))`` at a probability, with
-one constant ``w`` for each of the two targets. So its sign is the target, and its size tells whether it is such a loss.
+The gradient of a binary cross-entropy is ``w (p - y)`` at a logit and ``w (p - y) / (p (1 - p))`` at a probability,
+with one constant ``w`` for each of the two targets. So its sign is the target, and its size tells whether the loss has
+this form.
 """
 
 import torch
@@ -39,7 +40,7 @@ def binary_targets(
     is_chance = spread_chance < spread_logit
     # Equal outputs have equal gradients with many losses.
     differ = values.std() > _SMALL * values.abs().amax()
-    said = torch.where(is_chance, values > 0.5, values > 0)  # noqa: PLR2004  the middle of a probability
+    said = torch.where(is_chance, values > 0.5, values > 0)
     off = torch.where(is_chance, off_chance, off_logit)
     # The weights of yes and no, as the gradient shows them; equal without a gradient loss of this form.
     ratios = torch.where(is_chance, size * kept, size / off_logit.clamp_min(1e-30))

@@ -9,8 +9,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from fieldwatch.record import tags
-from fieldwatch.run.loop_checks.modes import depends_on_mode
 from fieldwatch.run.loop_checks.input_samples import SeenInputs, rows_of
+from fieldwatch.run.loop_checks.modes import depends_on_mode
 from fieldwatch.run.loop_checks.output_gradients import TargetCounts, listen, position_spread
 from fieldwatch.run.loop_checks.trainable import NAMED, submodules_of
 

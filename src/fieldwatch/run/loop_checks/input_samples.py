@@ -60,7 +60,9 @@ class SeenInputs:
             elif place and value.is_floating_point():
                 now = torch.stack([rows.mean(), rows.square().mean()])
                 known = self._numbers.get(place)
-                self._numbers[place] = now if known is None else known.to(now.device, non_blocking=True).lerp(now, _KEEP)
+                self._numbers[place] = (
+                    now if known is None else known.to(now.device, non_blocking=True).lerp(now, _KEEP)
+                )
 
     def shift(self, arguments: Sequence[Tensor]) -> Float[Tensor, ""] | None:
         """Return how far a batch of an evaluation is from the noted ones; None if there is nothing to compare.
