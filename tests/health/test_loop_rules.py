@@ -14,9 +14,11 @@ from fieldwatch.health.rules import (
     objectives,
     precision,
     rates,
+    results,
     rules_in,
     sequences,
     settings,
+    terms,
     untrained,
 )
 from fieldwatch.record import History
@@ -84,6 +86,35 @@ def logits(loss=FALLING, results=DONE, **measured):
     """What is measured at the outputs of a classifier."""
     usual = {"class_sum": 1e-8, "hits": 0.5, "implied_loss": 1.0, "target_entropy": 2.0, "batch_entropy": 1.9}
     return forward(loss, results, **{name: np.full(40, value) for name, value in usual.items()} | measured)
+
+
+def answers(results, spread=1e-6, **measured):
+    """What is measured at the outputs of a model that says yes or no."""
+    usual = {"binary_hits": 0.9, "binary_share": 0.1, "binary_overlap": 0.8, "binary_loss": 0.2, "binary_guess": 0.33}
+    columns = {name: np.full(40, value) for name, value in usual.items()} | measured
+    return forward(results=results, binary_spread=np.full(40, spread), **columns)
+
+
+def rounded(loss, ratio):
+    """Parameters of bfloat16 with updates of a size."""
+    event = {"kind": "half_parameters", "step": 0, "dtype": "bfloat16", **EVERY}
+    rare = {"Gradients/update_ratio_net": np.full(8, ratio)}
+    return Record(columns={"Loss/total": loss}, rare=rare, events=[event])
+
+
+def two_terms(kind):
+    """A term that is learned, and another one, with the noise of batches."""
+    box = 2.0 * np.exp(-np.arange(STEPS) / 20) + 0.02
+    kind = kind + 0.01 * np.sin(np.arange(STEPS) * 1.7)
+    columns = {"Loss/weighted_box": box, "Loss/weighted_kind": kind, "Loss/total": box + kind}
+    return Record(columns=columns)
+
+
+def skipping(*steps):
+    """A scaler that skips the updates of some steps."""
+    skipped = np.zeros(STEPS)
+    skipped[list(steps)] = 1
+    return Record(columns={"Guard/scaler_skipped": skipped, "Guard/loss_scale": np.geomspace(2**16, 1, STEPS)})
 
 
 SCALED = {"input_mean": np.zeros(40), "input_std": np.full(40, 5.0)}
@@ -442,8 +473,109 @@ CASES = [
         subject="Loss/total",
         words=("no lower bound", "sign"),
     ),
+    Case(
+        rule=precision.ScalerSkips(),
+        fault=skipping(*range(0, STEPS, 3)),
+        # It searches for its factor, and tries a larger one now and then.
+        healthy=skipping(*range(16), 300, 560),
+        severity="warning",
+        subject="Guard/scaler_skipped",
+        words=("skipped 206 of the last 616", "bfloat16"),
+    ),
 ]
-BY_NAME = pytest.mark.parametrize("case", CASES, ids=lambda case: case.rule.name)
+# Other forms of what these and other rules look for.
+VARIANTS = [
+    Case(
+        rule=precision.HalfParameters(),
+        fault=rounded(FLAT, 2e-4),
+        healthy=settled("other"),
+        severity="warning",
+        subject="net.head.weight",
+        words=("bfloat16", "rounding", "float32"),
+    ),
+    Case(
+        rule=chance.TrainingGap(),
+        fault=answers({"val/iou": np.array([0.1, 0.2, 0.15, 0.1])}),
+        healthy=answers({"val/iou": np.array([0.1, 0.4, 0.6, 0.7])}),
+        severity="warning",
+        subject="val/iou",
+        words=("0.8", "held-out", "labels"),
+    ),
+    Case(
+        rule=chance.TrainingGap(),
+        fault=answers({"val/f1": np.full(4, 0.3)}, binary_share=np.full(40, 0.2)),
+        # A sampler that balances classes: the same answers score less among few that are yes.
+        healthy=answers({"val/f1": np.full(4, 0.5)}, binary_share=np.full(40, 0.5)),
+        severity="warning",
+        subject="val/f1",
+        words=("0.89", "held-out", "labels"),
+    ),
+    Case(
+        rule=chance.ChanceLevel(),
+        fault=answers({}, binary_loss=np.full(40, 0.33)),
+        # Only the gradient of a binary cross-entropy shows its targets.
+        healthy=answers({}, spread=0.3, binary_loss=np.full(40, 0.33)),
+        severity="warning",
+        subject="net",
+        words=("constant prediction", "entropy", "targets"),
+    ),
+    Case(
+        rule=rates.RateStartsLate(),
+        fault=with_rates(np.linspace(1e-5, 1e-3, STEPS), FLAT),
+        healthy=with_rates(np.full(STEPS, 1e-3), FLAT),
+        severity="warning",
+        subject="",
+        words=("still rises", "warm-up"),
+    ),
+    Case(
+        rule=rates.RateEndsEarly(),
+        fault=with_rates(0.1 * 0.5 ** (np.arange(STEPS) // 60), FLAT),
+        healthy=with_rates(0.1 * 0.5 ** (np.arange(STEPS) // 60), FALLING),
+        severity="warning",
+        subject="",
+        words=("stood still", "lowered too early", "ReduceLROnPlateau"),
+    ),
+    Case(
+        rule=batches.EvaluationInput(),
+        fault=forward(results=MEMORIZED, evaluation_input_mean=noise(4), evaluation_argument_shift=np.full(4, 8.0)),
+        healthy=forward(results=MEMORIZED, evaluation_input_mean=noise(4), evaluation_argument_shift=np.full(4, 1.7)),
+        severity="warning",
+        subject="net",
+        words=("times, conditions, tokens", "tokenizer"),
+    ),
+    Case(
+        rule=results.NoProgress(),
+        fault=forward(
+            results={"val/iou": np.array([0.3, 0.25, 0.2, 0.2]), "val/right": np.array([0.2, 0.4, 0.6, 0.7])}
+        ),
+        # What a result loses in one respect may be meant.
+        healthy=forward(
+            results={"val/recall": np.array([0.3, 0.25, 0.2, 0.2]), "val/right": np.array([0.2, 0.4, 0.6, 0.7])}
+        ),
+        severity="warning",
+        subject="val/iou",
+        words=("never better", "not what is evaluated", "format"),
+    ),
+    Case(
+        rule=results.WorseThanNothing(),
+        # An evaluation is known by its rarity too, whatever it is called.
+        fault=forward(results={"Forecast/explained": np.array([-0.1, -0.5, -1.0, -1.2])}),
+        healthy=forward(results={"Forecast/explained": np.array([-0.1, 0.5, 0.6, 0.7])}),
+        severity="error",
+        subject="Forecast/explained",
+        words=("trivial baseline", "targets"),
+    ),
+    Case(
+        rule=terms.TermNotLearned(),
+        fault=two_terms(np.full(STEPS, 0.7)),
+        # It is learned late: it certainly falls in the second half.
+        healthy=two_terms(np.linspace(0.72, 0.62, STEPS)),
+        severity="warning",
+        subject="kind",
+        words=("no gradient", "detach"),
+    ),
+]
+BY_NAME = pytest.mark.parametrize("case", CASES + VARIANTS, ids=lambda case: case.rule.name)
 
 
 @BY_NAME
@@ -459,6 +591,12 @@ def test_names_the_planted_fault(case, make):
 def test_is_silent_on_the_healthy_twin(case, make):
     assert case.rule(case.healthy.history(make)) == ()
     assert case.rule(History()) == ()
+
+
+def test_parameters_of_bfloat16_are_a_note_if_their_updates_are_large_enough(make):
+    for record in (rounded(FLAT, 2e-2), rounded(FALLING, 2e-4)):
+        (found,) = precision.HalfParameters()(record.history(make))
+        assert found.severity == "note"
 
 
 def test_every_rule_of_these_modules_is_planted():

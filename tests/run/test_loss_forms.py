@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional
 
 from fieldwatch import Terms
-from fieldwatch.run.loop_checks.loss_forms import LossFormCheck
+from fieldwatch.run.loop_checks.loss_forms import LossFormCheck, has_yes_no_loss
 
 INPUTS = torch.randn(6, 4, generator=torch.Generator().manual_seed(0))
 WEIGHT = torch.full((3, 4), 0.1, requires_grad=True)
@@ -42,6 +42,7 @@ FAULTS = {
     "no logarithm": ("no_log", lambda: functional.nll_loss(logits().softmax(1), CLASSES)),
     "crossed by hand": ("crossed", lambda: (single() - VALUES).square().mean()),
     "crossed by mse_loss": ("crossed", lambda: functional.mse_loss(single(), VALUES)),
+    "crossed rows of horizons": ("crossed", lambda: (logits()[:, None] - logits().detach()[None]).square().mean()),
     "crossed absolute": ("crossed", lambda: (VALUES - single()).abs().mean()),
     "negated": ("negated", lambda: -functional.mse_loss(single()[:, 0], VALUES)),
     "bounded": ("bounded", lambda: functional.mse_loss(single()[:, 0].tanh(), VALUES)),
@@ -84,3 +85,11 @@ def test_each_form_is_named_once_and_only_at_the_first_steps():
     assert [len(list(check.check(step, terms))) for step in (0, 1)] == [1, 0]
     assert list(LossFormCheck().check(2, terms)) == []
     assert list(LossFormCheck().check(0, Terms(fit=(1.0, torch.tensor(1.0))))) == []
+
+
+@pytest.mark.parametrize("weight", [None, torch.tensor(4.0)])
+def test_a_binary_cross_entropy_is_known_behind_any_term(weight):
+    asked = Terms(fit=(1.0, functional.mse_loss(single()[:, 0], VALUES)))
+    answered = functional.binary_cross_entropy_with_logits(single()[:, 0], (VALUES > 0).float(), pos_weight=weight)
+    assert not has_yes_no_loss(asked)
+    assert has_yes_no_loss(Terms(fit=(1.0, asked["fit"].value), yes=(0.5, answered + single().mean())))

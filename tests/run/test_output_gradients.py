@@ -189,3 +189,49 @@ def test_the_gradients_are_those_without_the_hook():
 def test_equal_tokens_are_needed_to_compare_them():
     assert position_spread(torch.arange(6)[None], torch.rand(1, 6, 3)) == 1
     assert position_spread(torch.rand(2, 3), torch.rand(2, 3)) is None
+
+
+YES = (CLASSES == 0).float()
+
+
+def overlap(said):
+    return float((said & (YES > 0)).sum() / (said | (YES > 0)).sum())
+
+
+@pytest.mark.parametrize("weight", [1.0, 20.0])
+@pytest.mark.parametrize("as_chance", [False, True])
+def test_yes_or_no_is_read_from_the_gradient_of_logits_and_of_probabilities(weight, as_chance):
+    model = nn.Sequential(linear(1), nn.Sigmoid()) if as_chance else linear(1)
+
+    def loss(made):
+        size = torch.where(YES > 0, weight, 1.0)
+        if as_chance:
+            return functional.binary_cross_entropy(made[:, 0], YES, weight=size)
+        return functional.binary_cross_entropy_with_logits(made[:, 0], YES, weight=size)
+
+    found = measured(model, loss)
+    made = model(INPUTS)[:, 0]
+    said = made > (0.5 if as_chance else 0)
+    assert found["binary_spread"] < 1e-3
+    assert found["binary_hits"].item() == pytest.approx((said == (YES > 0)).float().mean().item())
+    assert found["binary_share"].item() == pytest.approx(YES.mean().item())
+    assert found["binary_overlap"].item() == pytest.approx(overlap(said))
+    sizes = torch.where(YES > 0, weight, 1.0).mean()
+    assert found["binary_loss"].item() == pytest.approx((loss(model(INPUTS)) / sizes).item(), rel=1e-3)
+    share = float((weight * YES).sum() / (weight * YES + 1 - YES).sum())
+    assert found["binary_guess"].item() == pytest.approx(
+        -share * math.log(share) - (1 - share) * math.log(1 - share), rel=1e-3
+    )
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        lambda made: functional.mse_loss(made[:, 0], VALUES),
+        lambda made: functional.l1_loss(made[:, 0], VALUES),
+        lambda made: (1 - (2 * YES - 1) * made[:, 0]).clamp_min(0).mean(),
+    ],
+    ids=["squares", "absolute", "hinge"],
+)
+def test_other_losses_are_not_taken_for_yes_or_no(loss):
+    assert measured(linear(1), loss)["binary_spread"] > 0.1

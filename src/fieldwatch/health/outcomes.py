@@ -12,7 +12,12 @@ from fieldwatch.health.window import finite_median, is_signed
 from fieldwatch.record import TOOLKIT, History, Series, tags
 
 Direction = Literal["higher", "lower"]
-_HELD_OUT = frozenset(("eval", "evaluation", "test", "validation", "valid", "val", "dev", "holdout", "heldout"))
+_HELD_OUT = frozenset(
+    {
+        *("eval", "evaluation", "test", "validation", "valid", "val", "dev", "holdout", "heldout"),
+        *("backtest", "unseen", "ood", "benchmark"),
+    }
+)
 """Words in the names of metrics that are measured on data that was not trained on."""
 WORDS = re.compile(r"[a-z0-9]+")
 """Words in the name of a metric in lower case."""
@@ -37,7 +42,7 @@ _LOWER = frozenset(
         *("ppl", "bpc", "bpd", "brier", "ece", "mmd", "wasserstein", "emd", "epe", "violations", "mistakes"),
     }
 )
-_ACCURACIES = frozenset(("accuracy", "acc", "right", "correct", "hit", "hits", "top1"))
+ACCURACIES = frozenset(("accuracy", "acc", "right", "correct", "hit", "hits", "top1"))
 """Words in the names of metrics that count right answers."""
 _CENTERED = ("explained", "r2", "correlation", "corr", "spearman", "pearson", "kendall", "kappa", "mcc")
 NATURAL: Mapping[str, float] = MappingProxyType(
@@ -78,8 +83,9 @@ def name_words(name: str) -> set[str]:
 
 
 def late(series: Series) -> float:
-    """Return the median of the last four recordings."""
-    return finite_median(series.values[-4:])
+    """Return the median of the last four recordings, or of those of the second half of the run if these are fewer."""
+    half = series.steps >= series.steps[-1] / 2
+    return finite_median(series.values[half][-4:])
 
 
 def single_loss(history: History) -> Series | None:
@@ -113,7 +119,7 @@ def held_out_accuracy(history: History) -> Iterator[tuple[str, float]]:
     """Yield the held-out metrics that count right answers, with their last value as a fraction."""
     for name, better in held_out_metrics(history).items():
         values = history[name].values
-        if better == "higher" and name_words(name) & _ACCURACIES and float(np.nanmin(values)) >= 0:
+        if better == "higher" and name_words(name) & ACCURACIES and float(np.nanmin(values)) >= 0:
             yield name, float(values[-1]) / (100.0 if float(np.nanmax(values)) > 1.5 else 1.0)
 
 
@@ -126,7 +132,7 @@ def has_improved(history: History, gain: float = 0.1, move: float = 0.2) -> bool
         move: least change in any direction, as a fraction of the first value.
     """
     for name in history.names():
-        if not is_held_out(name) or is_training(name) or len(history[name]) < 2 or TOOLKIT.find(name) is not None:
+        if not is_result(name, history) or len(history[name]) < 2:
             continue
         values = history[name].values
         first = float(values[0])
@@ -142,16 +148,42 @@ def has_improved(history: History, gain: float = 0.1, move: float = 0.2) -> bool
 def held_out_metrics(history: History) -> dict[str, Direction]:
     """Return the recorded held-out metrics with a known direction.
 
-    The name of such a metric says so (``Eval/accuracy``, ``val_loss``), or has no group at all (``reward``).
+    The name of such a metric says so (``Eval/accuracy``, ``val_loss``) or has no group at all (``reward``), or the loop
+    records it at few steps only, as an evaluation does (``Rollout/return``).
     """
-    names = [name for name in history.names() if is_held_out(name) and not is_training(name)]
+    names = [name for name in history.names() if is_held_out(name) or is_rare(name, history)]
+    names = [name for name in names if not is_training(name)]
     return {name: better for name in names if (better := direction_of(name, history))}
 
 
 def is_evaluated(history: History) -> bool:
     """Return whether the loop has recorded anything on held-out data, whatever its name says of its direction."""
-    names = (name for name in history.names() if is_held_out(name) and not is_training(name))
-    return any(TOOLKIT.find(name) is None for name in names)
+    return any(is_result(name, history) for name in history.names())
+
+
+def is_result(name: str, history: History) -> bool:
+    """Return whether a metric is one of the loop's own on held-out data."""
+    if is_training(name) or TOOLKIT.find(name) is not None:
+        return False
+    return is_held_out(name) or is_rare(name, history)
+
+
+def is_rare(name: str, history: History) -> bool:
+    """Return whether the loop records a metric of its own at few steps only, as an evaluation does."""
+    if TOOLKIT.find(name) is not None or not 2 <= len(history[name]) <= _RARELY * (history.step + 1):
+        return False
+    # What the toolkit records under its own groups is no result, even if its name is new.
+    return tags.kind(name) not in _OWN_GROUPS
+
+
+_RARELY = 0.1
+"""Fraction of the steps at which evaluations are made at most."""
+_OWN_GROUPS = frozenset(
+    {
+        *(tags.LOSS, tags.GUARD, tags.FORWARD, tags.SAMPLE, tags.TIME, tags.MEMORY, tags.MACHINE),
+        *("Gradients", "Parameters", "LearningRate", "Baseline", "Growth", "Gaussians"),
+    }
+)
 
 
 def is_held_out(name: str) -> bool:
@@ -266,6 +298,19 @@ def classifiers(history: History, bound: float) -> Iterator[str]:
     for item, name in tags.CLASS_SUM.parts(history.names()).items():
         if finite_median(history[name].values) < bound:
             yield item
+
+
+def yes_no(history: History) -> Iterator[str]:
+    """Yield the modules whose targets are yes or no, as their gradients or the operations behind the loss show."""
+    items = tags.BINARY_SPREAD.parts(history.names())
+    exact = [item for item, name in items.items() if finite_median(history[name].values) < YES_NO]
+    # With further terms beside the cross-entropy, or weights of the samples, only the sign of the gradient is known.
+    named = bool(history.events("yes_no_loss"))
+    yield from exact or (list(items) if named and len(items) == 1 else ())
+
+
+YES_NO = 0.02
+"""Relative deviation from the gradient of a binary cross-entropy that counts as rounding."""
 
 
 def head_median(series: Series, head: int = 32) -> float:

@@ -225,6 +225,12 @@ FORWARD = (
         meaning="Standard deviation of the entries of the output in a training forward.",
     ),
     Metric(
+        name="Forward/<module>_evaluation_argument_shift",
+        unit="",
+        meaning="How far the arguments of the module in an evaluation are from those in training: of numbers behind "
+        "the first argument in standard deviations, of integers ten times the fraction that differs.",
+    ),
+    Metric(
         name="Forward/<module>_evaluation_output_std",
         unit="",
         meaning="As Forward/<module>_output_std, in the first forward of an evaluation.",
@@ -329,6 +335,43 @@ FORWARD = (
         unit="",
         meaning="Fraction of the samples of the batch whose outputs have a gradient.",
         better="higher",
+    ),
+    Metric(
+        name="Forward/<module>_binary_spread",
+        unit="",
+        meaning="Relative deviation of the outputs' gradients, in about 4,000 outputs, from those of a binary "
+        "cross-entropy; nearly 0 if the loss is one.",
+    ),
+    Metric(
+        name="Forward/<module>_binary_hits",
+        unit="",
+        meaning="Fraction of these outputs that are on the side (yes or no) to which the gradient moves them: the "
+        "training accuracy of yes-or-no targets.",
+        better="higher",
+    ),
+    Metric(
+        name="Forward/<module>_binary_share",
+        unit="",
+        meaning="Fraction of these outputs that the gradient raises: the share of the targets that are yes.",
+    ),
+    Metric(
+        name="Forward/<module>_binary_guess",
+        unit="nats",
+        meaning="Binary cross-entropy of the best constant for these targets, with the weights that the gradient "
+        "shows.",
+    ),
+    Metric(
+        name="Forward/<module>_binary_overlap",
+        unit="",
+        meaning="Outputs that are yes and should be, divided by those that are yes or should be: the intersection over "
+        "union in training.",
+        better="higher",
+    ),
+    Metric(
+        name="Forward/<module>_binary_loss",
+        unit="nats",
+        meaning="Binary cross-entropy of these outputs with the targets and weights that the gradient shows.",
+        better="lower",
     ),
     Metric(
         name="Forward/<module>_argument_spread",

@@ -180,7 +180,7 @@ class InputIgnored(HealthRule):
     )
     head: int = threshold(8, unit="recordings", reason="length of the initial median")
     window: int = threshold(4, unit="recordings", reason="length of the final median, about 200 steps")
-    count: int = threshold(36, unit="recordings", reason="the first 32 steps, and 200 later ones (every 50th)")
+    count: int = threshold(36, unit="recordings", reason="the first 32 steps, and four later ones (every 50th)")
     remedy: ClassVar[str] = (
         "Check that inputs and targets (labels) belong together: both have to be shuffled in the same order, and "
         "indexed by the same batch. Check also that the input is not blanked on its way, and that no regularizer is "
@@ -221,7 +221,7 @@ class NoDiversity(HealthRule):
         0.2, unit="fraction of the largest output", reason="the largest difference of two samples"
     )
     window: int = threshold(4, unit="recordings", reason="length of the final median, about 200 steps")
-    count: int = threshold(36, unit="recordings", reason="the first 32 steps, and four later ones")
+    count: int = threshold(34, unit="recordings", reason="the first 32 steps, and two later ones")
     remedy: ClassVar[str] = (
         "Scale the input (latents, noise) of the module to a standard deviation of about 1, and check that it is drawn "
         "for each sample. In a game, lower the learning rate of this player or raise that of its opponent (critic, "
@@ -269,18 +269,23 @@ class EvaluationInput(HealthRule):
         unit="standard deviations of a column, on average",
         reason="means of 32 samples differ by 0.15; other samples of the same data by hardly more",
     )
+    arguments: float = threshold(
+        3.5,
+        unit="standard deviations, or tenths of the tokens",
+        reason="times that begin at the end of their range are 1.7 away; other samples of the same tokens differ by 1",
+    )
     count: int = threshold(2, unit="evaluations", reason="a single batch may be unusual")
     remedy: ClassVar[str] = (
         "Apply the same normalization (mean, standard deviation, scaling to 0..1) in training and in evaluation: make "
         "it part of the model, or use one function for both. Check that both have the same features (columns, "
-        "channels) in the same order."
+        "channels) in the same order, the same unit of times and conditions, and the same tokenizer and vocabulary."
     )
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
         """Return one finding per module."""
         found: list[Finding] = []
         for item in tags.EVALUATION_INPUT_MEAN.parts(history.names()):
-            finding = self._judge(history, item) or self._by_column(history, item)
+            finding = self._judge(history, item) or self._by_column(history, item) or self._by_argument(history, item)
             if finding is not None:
                 found.append(finding)
         return tuple(found)
@@ -316,6 +321,20 @@ class EvaluationInput(HealthRule):
         text = (
             f"the columns of the input of '{item}' have other means in evaluations than in training, by "
             f"{number(shift, 2)} standard deviations on average: features differ, or come in another order or scale."
+        )
+        return self.finding(history.step, text, subject=item, severity="warning")
+
+    def _by_argument(self, history: History, item: str) -> Finding | None:
+        """Return a finding if other arguments (times, conditions) or the frequencies of tokens are others."""
+        name = tags.EVALUATION_ARGUMENT_SHIFT.tag(item)
+        if name not in history or len(history[name]) < self.count or not ends_poorly(history):
+            return None
+        shift = float(np.nanmedian(history[name].values))
+        if shift <= self.arguments:
+            return None
+        text = (
+            f"an argument of '{item}' (times, conditions, tokens, indices) has another scale or other frequencies in "
+            f"evaluations than in training, by {number(shift, 2)} standard deviations: it is not the same input."
         )
         return self.finding(history.step, text, subject=item, severity="warning")
 

@@ -5,11 +5,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+
 from fieldwatch.base import number, percent
 from fieldwatch.health.finding import Finding, Severity
 from fieldwatch.health.outcomes import (
+    ACCURACIES,
     CLASS_SUM_BOUND,
     CLASS_SUM_REASON,
+    YES_NO,
     agrees,
     classifiers,
     explained_variance,
@@ -19,8 +23,10 @@ from fieldwatch.health.outcomes import (
     held_out_accuracy,
     held_out_metrics,
     late,
+    name_words,
     single_loss,
     target_variance,
+    yes_no,
 )
 from fieldwatch.health.rule import HealthRule
 from fieldwatch.health.rules.finite import NonFinite
@@ -29,6 +35,9 @@ from fieldwatch.health.rules.results import ends_poorly, has_poor_result
 from fieldwatch.health.thresholds import threshold
 from fieldwatch.health.window import finished, finite_median
 from fieldwatch.record import History, tags
+
+_OVERLAPS = frozenset(("iou", "jaccard"))
+_F1 = frozenset(("f1", "dice"))
 
 
 def falls_short(history: History) -> bool:
@@ -49,7 +58,7 @@ class ChanceLevel(HealthRule):
         0.15, unit="fraction of the loss", reason="a loss that the outputs do not explain has another form"
     )
     class_sum: float = threshold(CLASS_SUM_BOUND, unit="fraction of the gradient", reason=CLASS_SUM_REASON)
-    count: int = threshold(36, unit="recordings", reason="the first 32 steps, and four later ones")
+    count: int = threshold(34, unit="recordings", reason="the first 32 steps, and two later ones")
     remedy: ClassVar[str] = (
         "The model has learned nothing from its input. Check that inputs and targets (labels, pairs) belong together "
         "and are indexed by the same batch, that the input carries information (normalization, positions, encoding) "
@@ -80,6 +89,11 @@ class ChanceLevel(HealthRule):
             if len(implied) >= self.count and agrees(total, implied, self.agree):
                 entropy = float(history[tags.TARGET_ENTROPY.tag(item)].values[-1])
                 yield item, late(implied), entropy, "the entropy of the targets"
+        for item, name in tags.BINARY_SPREAD.parts(history.names()).items():
+            # The form of the gradient alone shows such a loss, whatever its weights.
+            if len(history[name]) >= self.count and finite_median(history[name].values) < YES_NO:
+                guess = finite_median(history[tags.BINARY_GUESS.tag(item)].values)
+                yield item, late(history[tags.BINARY_LOSS.tag(item)]), guess, "the entropy of the targets"
         for item, name in tags.ERROR_SQUARE.parts(history.names()).items():
             explained = explained_variance(history, item)
             if len(history[name]) >= self.count and explained is not None:
@@ -94,11 +108,17 @@ class TrainingGap(HealthRule):
     share: float = threshold(
         0.3, unit="difference of accuracies", reason="three of ten samples are right only because they were seen"
     )
+    rare: float = threshold(
+        0.3, unit="share of yes among the targets", reason="samplers that balance classes draw about half of each"
+    )
+    even: float = threshold(
+        0.5, unit="difference of F1 or IoU", reason="at other shares than in training, the same answers score less"
+    )
     class_sum: float = threshold(CLASS_SUM_BOUND, unit="fraction of the gradient", reason=CLASS_SUM_REASON)
     fallen: float = threshold(
         0.9, unit="times the first held-out error", reason="an error that falls shows that something was learned"
     )
-    count: int = threshold(36, unit="recordings", reason="the first 32 steps, and four later ones")
+    count: int = threshold(34, unit="recordings", reason="the first 32 steps, and two later ones")
     remedy: ClassVar[str] = (
         "Check that training and evaluation agree: the same targets (labels, shift, order), the same preprocessing of "
         "inputs, the same mode. If they do, the training data were learned by heart: use more data, shuffle, "
@@ -121,9 +141,41 @@ class TrainingGap(HealthRule):
                         f"{number(unseen)}: held-out data gain far less (targets or inputs differ, or overfitting)."
                     )
                     return (self.finding(history.step, text, subject=name),)
-        return self._of_squares(history)
+        found = self._of_yes_no(history) or self._of_squares(history)
+        return () if found is None else (found,)
 
-    def _of_squares(self, history: History) -> tuple[Finding, ...]:
+    def _of_yes_no(self, history: History) -> Finding | None:
+        """Return a finding if yes-or-no targets are found far better in training than on held-out data."""
+        for item in yes_no(history):
+            names = (tags.BINARY_HITS.tag(item), tags.BINARY_OVERLAP.tag(item))
+            if len(history[names[0]]) < self.count:
+                continue
+            hits, overlap = (late(history[name]) for name in names)
+            # Harmonic mean of precision and recall (F1, Dice).
+            both = 2 * overlap / (1 + overlap)
+            # Training batches with as many yes as no may be drawn so, and overlaps depend on that share.
+            share = finite_median(history[tags.BINARY_SHARE.tag(item)].values)
+            overlaps = self.share if share < self.rare else self.even
+            for name, better in held_out_metrics(history).items():
+                words = name_words(name)
+                known = [
+                    seen
+                    for measures, seen in ((_OVERLAPS, overlap), (_F1, both), (ACCURACIES, hits))
+                    if words & measures
+                ]
+                values = history[name].values
+                if better != "higher" or not known or float(np.nanmin(values)) < 0:
+                    continue
+                unseen = float(values[-1]) / (100.0 if float(np.nanmax(values)) > 1.5 else 1.0)
+                if known[0] - unseen > (self.share if words & ACCURACIES else overlaps):
+                    text = (
+                        f"'{item}' reaches {number(known[0], 2)} on its training targets, but {name} ended at "
+                        f"{number(unseen)}: held-out data gain far less (targets or inputs differ, or overfitting)."
+                    )
+                    return self.finding(history.step, text, subject=name)
+        return None
+
+    def _of_squares(self, history: History) -> Finding | None:
         """Return a finding if a loss of squares is far lower in training than the same error on held-out data."""
         for item in tags.ERROR_SQUARE.parts(history.names()):
             variance = target_variance(history, item)
@@ -147,8 +199,8 @@ class TrainingGap(HealthRule):
                         f"ended at {number(last)}, {percent(unseen, 0)} of it: held-out data gain far less (targets or "
                         "inputs differ, or overfitting)."
                     )
-                    return (self.finding(history.step, text, subject=name),)
-        return ()
+                    return self.finding(history.step, text, subject=name)
+        return None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,7 +250,7 @@ class OutputsGrow(HealthRule):
         20.0, unit="times the first standard deviation", reason="logits grow tenfold while they are learned"
     )
     rise: float = threshold(1.2, unit="times that of the middle of the run", reason="outputs that settle do not grow")
-    count: int = threshold(36, unit="recordings", reason="the first 32 steps, and four later ones")
+    count: int = threshold(34, unit="recordings", reason="the first 32 steps, and two later ones")
     remedy: ClassVar[str] = (
         "Look for targets that are made of the model's own outputs: with bootstrapped values use a discount below 1, "
         "no value behind the end of an episode (terminal states), and a target network; detach the targets. "

@@ -1,15 +1,17 @@
 """Rules for gradients and parameters that are lost in float16."""
 
-from dataclasses import dataclass
-from typing import ClassVar
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import numpy as np
 
-from fieldwatch.base import percent
+from fieldwatch.base import number, percent
 from fieldwatch.health.finding import Finding
 from fieldwatch.health.rule import HealthRule
+from fieldwatch.health.rules.results import ends_poorly, has_stalled
 from fieldwatch.health.thresholds import threshold
-from fieldwatch.health.window import first_sustained, on_steps
+from fieldwatch.health.window import finite_median, first_sustained, on_steps
 from fieldwatch.record import History, tags
 
 _IEEE = "https://doi.org/10.1109/IEEESTD.2019.8766229"
@@ -50,14 +52,74 @@ class HalfUnderflow(HealthRule):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ScalerSkips(HealthRule):
+    """The gradient scaler skips so many updates that they are no search for its factor any more.
+
+    Attributes:
+        skipped: metric that is 1 at the steps whose update was skipped.
+        factor: metric with the factor of the scaler.
+    """
+
+    skipped: str = "Guard/scaler_skipped"
+    factor: str = "Guard/loss_scale"
+    share: float = threshold(
+        0.2,
+        unit="fraction of the later steps",
+        reason="a scaler that has found its factor skips one update in 2,000; with growth_interval=10, a tenth",
+    )
+    search: int = threshold(
+        24, unit="steps", reason="from the default factor, 2**16, a scaler gets to 1 within 17 skipped updates"
+    )
+    least: int = threshold(8, unit="updates", reason="fewer skipped updates cost nothing")
+    remedy: ClassVar[str] = (
+        "Use bfloat16 (torch.autocast(..., dtype=torch.bfloat16)), which has the range of float32 and needs no "
+        "GradScaler. Otherwise look for what overflows in float16: compute the loss and large sums in float32, "
+        "normalize inputs and activations, clip gradients after scaler.unscale_(optimizer), and leave "
+        "growth_interval at 2000."
+    )
+
+    def __call__(self, history: History) -> tuple[Finding, ...]:
+        """Return the step at which so many updates had been skipped."""
+        if self.skipped not in history:
+            return ()
+        series = history[self.skipped]
+        later = series.values[self.search :] > 0
+        if len(later) < self.least or np.count_nonzero(later) < self.least:
+            return ()
+        # Judged as soon as enough were skipped, and again at every later step.
+        counts = np.cumsum(later)
+        seen = np.arange(1, len(later) + 1)
+        high = (counts >= self.least) & (counts > self.share * seen) & (seen >= self.search)
+        if not high[-1]:
+            return ()
+        at = int(np.argmax(high))
+        text = (
+            f"the gradient scaler skipped {counts[-1]} of the last {len(later)} updates, long after its search for a "
+            "factor: gradients overflow in float16"
+        )
+        if self.factor in history:
+            factors = history[self.factor].values
+            text += f", although the loss scale went from {number(factors[0])} to {number(factors[-1])}"
+        return (self.finding(int(series.steps[self.search + at]), f"{text}.", subject=self.skipped),)
+
+
+@dataclass(frozen=True, kw_only=True)
 class HalfParameters(HealthRule):
-    """An optimizer updates parameters of float16.
+    """An optimizer updates parameters of float16 or bfloat16.
+
+    Of bfloat16, it is a warning if the result is poor and the updates are too small for the type, otherwise a note.
 
     Attributes:
         kind: kind of the events to report.
     """
 
     kind: str = "half_parameters"
+    small: float = threshold(
+        4e-3,
+        unit="update / parameter norm",
+        reason="half of the distance of two neighboring numbers of bfloat16, 2**-8 of them; smaller updates are lost",
+        source="https://en.wikipedia.org/wiki/Bfloat16_floating-point_format",
+    )
     remedy: ClassVar[str] = (
         "Keep the parameters in float32 and compute in half precision: remove model.half(), and use torch.autocast "
         "with torch.amp.GradScaler, or bfloat16. Updates below 1/2048 of a float16 number are lost to rounding, and "
@@ -68,6 +130,32 @@ class HalfParameters(HealthRule):
         """Return one finding if there are such parameters."""
         for event in history.events(self.kind):
             names = event["names"]
-            text = f"{event['count']} trained parameters are of float16, such as '{names[0]}'."
-            return (self.finding(int(event["step"]), text, subject=str(names[0])),)
+            kind = str(event.get("dtype", "float16"))
+            text = f"{event['count']} trained parameters are of {kind}, such as '{names[0]}'."
+            if kind == "float16":
+                return (self.finding(int(event["step"]), text, subject=str(names[0])),)
+            return (self._of_bfloat16(history, event, text),)
         return ()
+
+    def _of_bfloat16(self, history: History, event: Mapping[str, Any], text: str) -> Finding:
+        ratios = [finite_median(history[name].values) for name in tags.UPDATE_RATIO.parts(history.names()).values()]
+        lost = bool(ratios) and max(ratios) < self.small and (ends_poorly(history) or has_stalled(history))
+        if lost:
+            text += (
+                f" An update changes them by {number(max(ratios), 2)} of their norm, which is less than the distance "
+                "of two neighboring numbers of this type (1/256): most of it is lost to rounding (precision)."
+            )
+        finding = self.finding(
+            history.step if lost else int(event["step"]),
+            text,
+            subject=str(event["names"][0]),
+            severity="warning" if lost else "note",
+        )
+        return replace(finding, remedy=_BFLOAT16)
+
+
+_BFLOAT16 = (
+    "Keep the parameters in float32 and compute in bfloat16: remove model.to(torch.bfloat16), and use "
+    "torch.autocast('cpu' or 'cuda', dtype=torch.bfloat16). Otherwise raise the learning rate until updates are about "
+    "1e-2 of the parameters, or round stochastically."
+)

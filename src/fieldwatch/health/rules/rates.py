@@ -11,7 +11,7 @@ from fieldwatch.health.finding import Finding, Severity
 from fieldwatch.health.outcomes import is_played, loss_reduction
 from fieldwatch.health.rule import HealthRule
 from fieldwatch.health.rules.gradients import GradientVanishing
-from fieldwatch.health.rules.results import ends_poorly
+from fieldwatch.health.rules.results import ends_poorly, has_stalled
 from fieldwatch.health.rules.terms import TermNotLearned
 from fieldwatch.health.thresholds import threshold
 from fieldwatch.health.window import LOOKBACK, finished, first_sustained, is_signed, on_steps
@@ -273,6 +273,12 @@ class RateEndsEarly(HealthRule):
     )
     part: float = threshold(0.25, unit="fraction of the steps", reason="schedules reach their end in the last tenth")
     most: float = threshold(0.6, unit="fraction of the steps", reason="so long at rest is no schedule's intention")
+    low: float = threshold(
+        0.05,
+        unit="fraction of the highest rate",
+        reason="enough if the loss has stalled since: a schedule ends below it for the last sixth (cosine)",
+    )
+    lower: float = threshold(0.4, unit="fraction of the steps", reason="step schedules fall so far in the last third")
     remedy: ClassVar[str] = (
         "Check how often scheduler.step() is called and the unit of its length: a schedule that counts epochs "
         "(T_max, step_size, total_iters, gamma per epoch) ends too early if it is stepped after every batch. Make the "
@@ -286,15 +292,34 @@ class RateEndsEarly(HealthRule):
             return ()
         ends = [_last_above(history[name], self.share) for name in names]
         last = max(ends)
-        rest = 1 - (last + 1 - max(history.first, 0)) / max(history.step + 1 - max(history.first, 0), 1)
+        rest = self._rest(history, last)
         if rest < self.part:
-            return ()
+            last = max(_last_above(history[name], self.low) for name in names)
+            rest = self._rest(history, last)
+            if rest < self.lower or not (ends_poorly(history) or has_stalled(history)):
+                return ()
+            text = (
+                f"the learning rate has been below {self.low:g} of its highest value since step {last + 1}, for "
+                f"{percent(rest, 0)} of the run, and {tags.TOTAL} has stood still: it was lowered too early."
+            )
+            finding = self.finding(history.step, text, severity="warning")
+            return (replace(finding, remedy=f"{_PLATEAU} {self.remedy}"),)
         severity: Severity = "warning" if rest >= self.most or ends_poorly(history) else "note"
         text = (
             f"the learning rate has been below {self.share:g} of its highest value since step {last + 1}, for "
             f"{percent(rest, 0)} of the run: its schedule ended too early."
         )
         return (self.finding(history.step, text, severity=severity),)
+
+    def _rest(self, history: History, last: int) -> float:
+        """Return the fraction of the run behind a step."""
+        return 1 - (last + 1 - max(history.first, 0)) / max(history.step + 1 - max(history.first, 0), 1)
+
+
+_PLATEAU = (
+    "If the schedule waits for a plateau (ReduceLROnPlateau), check its mode ('min' for a loss, 'max' for an "
+    "accuracy), its patience, and how often scheduler.step(metric) is called."
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -308,6 +333,9 @@ class RateStartsLate(HealthRule):
     share: float = threshold(0.2, unit="fraction of the highest rate", reason="one-cycle schedules start at 0.04 of it")
     part: float = threshold(0.5, unit="fraction of the steps", reason="schedules warm up over at most a third")
     jump: float = threshold(5.0, unit="times the rate before", reason="a warm-up rises in many small steps")
+    rise: float = threshold(
+        1.5, unit="times the rate at half of the run", reason="a rate that rises to the last step was to rise further"
+    )
     remedy: ClassVar[str] = (
         "Shorten the warm-up to 1 to 10 % of the run, and check the unit of its length (steps or epochs) and how often "
         "scheduler.step() is called."
@@ -327,14 +355,27 @@ class RateStartsLate(HealthRule):
             jumps = first > 0 and rates.values[first] > self.jump * rates.values[first - 1]
             firsts.append(0.0 if jumps else float(rates.steps[first]))
         part = min(firsts) / max(history.step, 1)
+        severity: Severity = "warning" if ends_poorly(history) or has_stalled(history) else "note"
         if part < self.part:
-            return ()
-        severity: Severity = "warning" if ends_poorly(history) else "note"
+            if not all(self._rises(history[name].values) for name in names):
+                return ()
+            first, last = history[next(iter(names))].values[[0, -1]]
+            text = (
+                f"the learning rate still rises at the last step, from {number(first, 2)} to {number(last, 2)}: its "
+                "warm-up is longer than the run, so the rate has stayed too low."
+            )
+            return (self.finding(history.step, text, severity=severity),)
         text = (
             f"the learning rate was below {self.share:g} of its highest value for the first {percent(part, 0)} of the "
             "run: its warm-up is too long."
         )
         return (self.finding(history.step, text, severity=severity),)
+
+    def _rises(self, rates: NDArray[np.float64]) -> bool:
+        """Return whether a rate never falls, and is far above that of half of the run at the end."""
+        middle = float(rates[len(rates) // 2])
+        rising = bool((np.diff(rates) >= 0).all())
+        return rising and middle > 0 and float(rates[-1]) > self.rise * middle
 
 
 def _last_above(rates: Series, share: float) -> int:

@@ -22,19 +22,27 @@ from fieldwatch.health.outcomes import (
     has_improved,
     held_out_metrics,
     implied_accuracy_gap,
-    is_held_out,
+    is_result,
     is_training,
     loss_ends,
     loss_reduction,
     mean_until,
     name_words,
     target_variance,
+    yes_no,
 )
 from fieldwatch.health.rule import HealthRule
 from fieldwatch.health.thresholds import threshold
 from fieldwatch.health.window import finished, finite_median, is_signed
-from fieldwatch.record import TOOLKIT, History, tags
+from fieldwatch.record import History, tags
 
+_RESULTS = frozenset(
+    {
+        *("accuracy", "acc", "iou", "miou", "dice", "f1", "auc", "auroc", "psnr", "ssim", "right", "correct"),
+        *("explained", "r2", "correlation", "spearman", "pearson", "mse", "rmse", "mae", "error"),
+    }
+)
+"""Words in the names of metrics that say how good a result is as a whole, not which kind of mistakes it has."""
 _REWARDS = frozenset(("reward", "return", "score"))
 """Words in the names of metrics that the loss of a policy does not show."""
 
@@ -99,6 +107,10 @@ def _natural_baselines(history: History) -> Iterator[tuple[str, tuple[float, Dir
     sums = [finite_median(history[name].values) for name in tags.CLASS_SUM.parts(history.names()).values()]
     # With several classifiers, it is not known which one a metric judges.
     share = shares[0] if len(shares) == 1 and sums[0] < _ROUNDING else None
+    answers = list(yes_no(history))
+    if share is None and not shares and len(answers) == 1:
+        yes = finite_median(history[tags.BINARY_SHARE.tag(answers[0])].values)
+        share = max(yes, 1 - yes)
     squares = [target_variance(history, item) for item in tags.ERROR_SQUARE.parts(history.names())]
     variances = [each for each in squares if each is not None]
     for name in held_out_metrics(history):
@@ -166,7 +178,7 @@ class NoProgress(HealthRule):
             return ()
         held_out = held_out_metrics(history)
         judged: dict[str, Direction] = {name: held_out[name] for name in held_out if len(history[name]) >= self.count}
-        declined = self._declined(history, judged) or self._unmoved(history)
+        declined = self._declined(history, judged) or self._lost(history, judged) or self._unmoved(history)
         if declined is not None:
             return (declined,)
         fallen = loss_reduction(history)
@@ -213,15 +225,36 @@ class NoProgress(HealthRule):
                 return self.finding(int(history[name].steps[-1]), text, subject=name)
         return None
 
+    def _lost(self, history: History, judged: Mapping[str, Direction]) -> Finding | None:
+        """Return a finding if one of several results became worse from the first evaluation on while the loss fell."""
+        if tags.TOTAL not in history or is_signed(history[tags.TOTAL].values):
+            return None
+        loss = history[tags.TOTAL]
+        for name, better in judged.items():
+            series = history[name]
+            values = series.values
+            if not name_words(name) & _RESULTS or not np.isfinite(values).all():
+                continue
+            first = float(values[0])
+            gains = [gain_over(first, float(value), better) for value in values[1:]]
+            usual = float(np.median(gains[len(gains) // 2 :]))
+            at = mean_until(loss.values, loss.steps, float(series.steps[0]), width=8)
+            ended = loss_ends(loss.values)[1]
+            fallen = at - ended > self.still * at
+            if fallen and max(gains) <= self.gain * abs(first) and usual < -self.worse * abs(first):
+                text = (
+                    f"{name} went from {number(first)} to {number(values[-1])} and was never better than at the first "
+                    f"evaluation, while {tags.TOTAL} fell from {number(at)} to {number(ended)}: what is trained is not "
+                    "what is evaluated (another format or scale of targets or inputs, a sign), or it is overfitting."
+                )
+                return self.finding(int(series.steps[-1]), text, subject=name)
+        return None
+
     def _unmoved(self, history: History) -> Finding | None:
         """Return a finding if nothing that is measured on held-out data has moved since the first evaluation."""
         if tags.TOTAL not in history or is_signed(history[tags.TOTAL].values) or has_improved(history, self.gain, 0.0):
             return None
-        names = [
-            name
-            for name in history.names()
-            if is_held_out(name) and not is_training(name) and TOOLKIT.find(name) is None
-        ]
+        names = [name for name in history.names() if is_result(name, history)]
         if not names or min(len(history[name]) for name in names) < self.count:
             return None
         name = names[0]
@@ -497,6 +530,24 @@ def ends_poorly(history: History) -> bool:
     if fallen is not None and fallen < _POOR:
         return True
     return has_poor_result(history) or _learned_by_heart(history)
+
+
+def has_stalled(history: History) -> bool:
+    """Return whether the loss of a finished run has hardly fallen after its first quarter, and was not low by then."""
+    if not finished(history) or tags.TOTAL not in history or is_signed(history[tags.TOTAL].values):
+        return False
+    values = history[tags.TOTAL].values
+    quarter = len(values) // 4
+    if quarter < _LEAST_QUARTER:
+        return False
+    first, second, last = (
+        finite_median(part) for part in (values[:5], values[quarter : 2 * quarter], values[-quarter:])
+    )
+    return last > _STALLED * second and last > _LOW * first
+
+
+_LEAST_QUARTER = 16
+_STALLED = 0.9
 
 
 def has_poor_result(history: History) -> bool:

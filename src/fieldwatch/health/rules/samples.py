@@ -17,6 +17,7 @@ from fieldwatch.health.window import DISTURBANCES, excused, finished, phases
 from fieldwatch.record import History
 
 _Array = NDArray[np.float64]
+_NEARLY_ALL = 0.998
 _TEST = "chosen by the authors; verified by tests/health/test_rule_details.py"
 
 
@@ -45,6 +46,12 @@ class SampleSpike(HealthRule):
         3.0,
         unit="times the sample's baseline",
         reason="a loss three times the baseline moves the parameters far: a warning instead of a note",
+    )
+    beyond: float = threshold(
+        2.0,
+        unit="times the 0.998 quantile of the other ratios",
+        reason="losses near 0 rise tenfold between two visits in a healthy run: a grave one is beyond all of them",
+        source="measured by benchmarks/verdicts.py",
     )
     window: int = threshold(
         512,
@@ -102,9 +109,11 @@ class SampleSpike(HealthRule):
             name = visits.name(at)
             loss = visits.values[at]
             ratio = ratios[at]
-            # A loss that is still below that of most samples moves no parameter far.
-            recent = visits.values[(visits.steps <= visits.steps[at]) & (visits.steps > visits.steps[at] - self.window)]
-            level: Severity = "warning" if ratio > self.grave and loss > np.nanmedian(recent) else "note"
+            # A loss that is still below that of most samples moves no parameter far, nor does a rise that others have.
+            earlier = (visits.steps < visits.steps[at]) & (visits.steps > visits.steps[at] - self.window)
+            usual = ratios[earlier & np.isfinite(ratios)]
+            unusual = ratio > max(self.grave, self.beyond * float(np.quantile(usual, _NEARLY_ALL)))
+            level: Severity = "warning" if unusual and loss > np.nanmedian(visits.values[earlier]) else "note"
             text = f"sample '{name}' had loss {number(loss)}, {ratio:.2f} times its baseline (z = {scores[at]:.1f})."
             findings.setdefault((name, level), self.finding(int(visits.steps[at]), text, subject=name, severity=level))
         return findings.values()

@@ -251,6 +251,9 @@ class TermNotLearned(HealthRule):
     total: float = threshold(
         0.3, unit="fraction of the first loss", reason="then one term has won at the expense of the others"
     )
+    certain: float = threshold(
+        4.0, unit="standard errors", reason="a term that certainly falls in the second half is being learned, if late"
+    )
     head: int = threshold(16, unit="recordings", reason="length of the initial mean")
     window: int = threshold(64, unit="recordings", reason="length of the final mean")
     remedy: ClassVar[str] = (
@@ -281,6 +284,8 @@ class TermNotLearned(HealthRule):
             won = [other for other, (top, end) in ends.items() if other != term and end < self.learned * top]
             if not won or head <= 0 or last <= self.share * total or last <= (1 - self.fall) * head:
                 continue
+            if self._still_falls(history[terms[term]].values):
+                continue
             if total > self.total * start:
                 return (self._dominated(history, term, won[0], ends, last / total),)
             if last < (1 + self.fall) * head:
@@ -291,6 +296,14 @@ class TermNotLearned(HealthRule):
                 )
                 return (replace(self.finding(history.step, text, subject=term), remedy=_DETACHED),)
         return ()
+
+    def _still_falls(self, values: NDArray[np.float64]) -> bool:
+        """Return whether the last quarter of a term is certainly below the second one."""
+        quarter = len(values) // 4
+        before = values[quarter : 2 * quarter]
+        after = values[-quarter:]
+        error = float(np.sqrt((np.nanvar(before) + np.nanvar(after)) / max(quarter, 1)))
+        return float(np.nanmean(before) - np.nanmean(after)) > self.certain * error
 
     def _dominated(
         self, history: History, term: str, winner: str, ends: Mapping[str, tuple[float, float]], share: float

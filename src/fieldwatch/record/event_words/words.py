@@ -14,6 +14,7 @@ FOR_RULES: Final = frozenset(
         "evaluation_mode",
         "frozen_output",
         "frozen_share",
+        "yes_no_loss",
         "half_parameters",
         "loss_form",
         "mode",

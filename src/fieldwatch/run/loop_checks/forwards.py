@@ -9,15 +9,13 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from fieldwatch.record import tags
+from fieldwatch.run.loop_checks.input_samples import SeenInputs, rows_of
 from fieldwatch.run.loop_checks.modes import depends_on_mode
 from fieldwatch.run.loop_checks.output_gradients import TargetCounts, listen, position_spread
 from fieldwatch.run.loop_checks.trainable import NAMED, submodules_of
 
 FIRST = 32
 """Number of first steps at which the batches are measured."""
-_ROWS = 32
-_COLUMNS = 64
-"""About the number of rows and columns of a tensor that are read, so that the cost does not depend on its size."""
 _MOST_TENSORS = 4
 """Maximum number of arguments that are read."""
 _MOST_PARTS = 8
@@ -150,6 +148,7 @@ class _Probe:
         self._weights = torch.empty(0)
         self._counts = TargetCounts()
         self._columns: tuple[Tensor, Tensor] | None = None
+        self._seen = SeenInputs()
         self._raw = True
         self._attends: bool | None = None
         self._asked = False
@@ -159,6 +158,7 @@ class _Probe:
         return {
             "counts": self._counts.counts,
             "columns": None if self._columns is None else list(self._columns),
+            "seen": self._seen.state_dict(),
             "asked": self._asked,
         }
 
@@ -167,6 +167,7 @@ class _Probe:
         self._counts.counts = state["counts"]
         columns = state["columns"]
         self._columns = None if columns is None else (columns[0], columns[1])
+        self._seen.load_state_dict(state["seen"])
         self._asked = state["asked"]
 
     def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: object) -> None:
@@ -186,7 +187,7 @@ class _Probe:
         return getattr, (nullcontext(), "__exit__")
 
     def _train(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: object) -> None:
-        inputs = [rows for each in _tensors((*args, *kwargs.values())) if (rows := _rows_of(each)) is not None]
+        inputs = [rows for each in _tensors((*args, *kwargs.values())) if (rows := rows_of(each)) is not None]
         if not inputs:
             return
         # One forward per step: others may get other kinds of batches, such as those of a critic.
@@ -206,12 +207,13 @@ class _Probe:
             self.trained[tags.INPUT_SPREAD.tag(self.name)] = spread
             if len(spreads) > 1:
                 self.trained[tags.ARGUMENT_SPREAD.tag(self.name)] = torch.stack(spreads).min()
-            outputs = [rows for each in _tensors((output,)) if (rows := _rows_of(each)) is not None]
+            outputs = [rows for each in _tensors((output,)) if (rows := rows_of(each)) is not None]
             made = next((rows for rows in outputs if len(rows) == count), None)
             given = next(_tensors((*args, *kwargs.values())), None)
             # Features of another module change as it learns, so an evaluation differs from earlier steps.
             self._raw = given is not None and not given.requires_grad
             self._note_columns(inputs[0])
+            self._seen.note(list(_tensors((*args, *kwargs.values())))[:_MOST_TENSORS])
             if given is not None and given.is_floating_point() and inputs[0].shape[1] > 1 and self._columns is not None:
                 self.trained[tags.INPUT_RATIO.tag(self.name)] = _largest_ratio(self._columns[1])
             if made is not None:
@@ -276,14 +278,14 @@ class _Probe:
             return
         self.after_update = False
         self._evaluations += 1
-        inputs = [rows for each in _tensors((*args, *kwargs.values())) if (rows := _rows_of(each)) is not None]
+        inputs = [rows for each in _tensors((*args, *kwargs.values())) if (rows := rows_of(each)) is not None]
         if inputs and self._raw:
             std, mean = torch.std_mean(inputs[0], correction=0)
             self.evaluated = {
                 tags.EVALUATION_INPUT_MEAN.tag(self.name): mean,
                 tags.EVALUATION_INPUT_STD.tag(self.name): std,
             }
-            made = next((rows for each in _tensors((output,)) if (rows := _rows_of(each)) is not None), None)
+            made = next((rows for each in _tensors((output,)) if (rows := rows_of(each)) is not None), None)
             if made is not None:
                 self.evaluated[tags.EVALUATION_OUTPUT_STD.tag(self.name)] = made.std(correction=0)
             known = self._columns
@@ -293,6 +295,9 @@ class _Probe:
                 spread = known[1].maximum(known[1].mean()).clamp_min(1e-12)
                 shift = ((inputs[0].mean(dim=0) - known[0]).abs() / spread).mean()
                 self.evaluated[tags.EVALUATION_INPUT_SHIFT.tag(self.name)] = shift
+            shift = self._seen.shift(list(_tensors((*args, *kwargs.values())))[:_MOST_TENSORS])
+            if shift is not None:
+                self.evaluated[tags.EVALUATION_ARGUMENT_SHIFT.tag(self.name)] = shift
             if not self._asked and not module.training:
                 self._asked = True
                 self._ask_for_future(module, args, kwargs, output)
@@ -339,21 +344,6 @@ def _tensors(values: Iterable[object]) -> Iterator[Tensor]:
             yield from (each for each in cast("Mapping[str, object]", value).values() if isinstance(each, Tensor))
         elif isinstance(value, list | tuple):
             yield from (each for each in cast("Iterable[object]", value) if isinstance(each, Tensor))
-
-
-def _rows_of(value: Tensor) -> Float[Tensor, "rows columns"] | None:
-    """Return about 32 rows and 64 columns of a batch, spread over all of it; None if it cannot be read here."""
-    # Subclasses (fake, distributed or wrapped tensors) may do anything when they are read.
-    plain = type(value) in (Tensor, nn.Parameter) and value.layout is torch.strided
-    if not plain or not value.dim() or not value.numel() or value.is_complex() or value.is_meta:
-        return None
-    if torch._C._functorch.is_functorch_wrapped_tensor(value):  # noqa: SLF001  # pyright: ignore  torch has no public name for it
-        return None
-    if value.is_cuda and torch.cuda.is_current_stream_capturing():
-        return None
-    rows = value.detach()[:: max(len(value) // _ROWS, 1)]
-    flat = rows.reshape(len(rows), -1)
-    return flat[:, :: max(flat.shape[1] // _COLUMNS, 1)].float()
 
 
 def _largest_ratio(spreads: Float[Tensor, " columns"]) -> Float[Tensor, ""]:

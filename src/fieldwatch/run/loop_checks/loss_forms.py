@@ -38,6 +38,7 @@ _ERRORS = frozenset(
 """Losses that are 0 for a perfect prediction, so that they are never maximized."""
 _REGRESSIONS = frozenset(("MseLossBackward0", "SmoothL1LossBackward0", "HuberLossBackward0", "SubBackward0"))
 _LOGIT_LOSSES = ("BinaryCrossEntropyWithLogitsBackward0",)
+_YES_NO_LOSSES = ("BinaryCrossEntropyWithLogitsBackward0", "BinaryCrossEntropyBackward0")
 _OF_DIFFERENCES = frozenset(
     {
         *("MeanBackward0", "SumBackward0", "PowBackward0", "AbsBackward0", "DivBackward0", "MulBackward0"),
@@ -46,6 +47,8 @@ _OF_DIFFERENCES = frozenset(
 )
 """Operations between a plain regression loss and its difference; distances of two sets use others or several."""
 _MOST_STEPS = 5
+_PAIRED = 2
+"""Dimensions of a table of pairs, and its least number of rows."""
 _DIFFERENCES = ("SubBackward0", "ExpandBackward0")
 
 
@@ -72,6 +75,11 @@ class LossFormCheck:
                 if (name, form) not in self._seen:
                     self._seen.add((name, form))
                     yield {"term": name, "form": form, **facts}
+
+
+def has_yes_no_loss(terms: Terms) -> bool:
+    """Return whether a binary cross-entropy is behind any of the terms."""
+    return any(node.name() in _YES_NO_LOSSES for _, (_, value) in terms.items() for node in _nodes(value.grad_fn))
 
 
 def _forms(value: Tensor, *, negative: bool, single: bool) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -140,15 +148,16 @@ def _difference(root: Any) -> Any:
 
 
 def _crossed(node: Any) -> tuple[int, int] | None:
-    """Return the shape ``[n, n]`` of a difference of ``[n, 1]`` outputs and ``[n]`` targets."""
+    """Return ``n, n`` for a difference ``[n, n, ...]`` of outputs ``[n, 1, ...]`` or ``[1, n, ...]`` and targets."""
     shape = _shape(node)
     parents = [parent for parent, _ in node.next_functions]
     trained = [parent for parent in parents if parent is not None]
     # Pairs of outputs, as rankings compare them, have a gradient on both sides.
-    if len(shape) != 2 or shape[0] != shape[1] or shape[0] < 2 or len(trained) != 1:
+    if len(shape) < _PAIRED or shape[0] != shape[1] or shape[0] < _PAIRED or len(trained) != 1:
         return None
     given = _shape(trained[0])
-    if given not in ((shape[0], 1), (1, shape[0]), (shape[0],)):
+    rest = shape[2:]
+    if given not in ((shape[0], 1, *rest), (1, shape[0], *rest), (shape[0], *rest)):
         return None
     return (shape[0], shape[1])
 

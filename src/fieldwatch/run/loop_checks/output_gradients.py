@@ -13,6 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from fieldwatch.record import tags
+from fieldwatch.run.loop_checks.binary_targets import binary_targets
 
 _PLACES = 256
 """About the number of outputs (samples, or positions of all samples) whose classes are read."""
@@ -119,6 +120,7 @@ class _GradientHook:
             error = entries[:: max(len(entries) // 4096, 1)].float() * (gradient.numel() / 2)
             if len(error) == len(self.flat):
                 found |= _moments(self.name, self.flat, error)
+                found |= binary_targets(self.name, self.flat, error)
             if self.places.classes is not None:
                 found |= _classes(self.name, self.places, _places(gradient, self.places.classes).float(), self.counts)
             self.measured(found)

@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 from fieldwatch.run.loop_checks.streaks import FIRST, LAST, Streaks
 from fieldwatch.run.loop_checks.trainable import ModuleParameters, some_names, submodules_of
 
-COARSE = (torch.float16,)
+COARSE = {torch.float16: "float16", torch.bfloat16: "bfloat16"}
 """Types of parameters in which usual updates are lost to rounding."""
 
 
@@ -129,10 +129,13 @@ def frozen_output(parameters: ModuleParameters, held: Collection[int]) -> dict[s
 
 
 def coarse_parameters(parameters: ModuleParameters, held: Collection[int]) -> dict[str, Any] | None:
-    """Return the facts of an event if an optimizer updates parameters of float16."""
-    rows = zip(parameters.names, parameters.read(), strict=True)
-    names = [name for name, each in rows if each.requires_grad and each.dtype in COARSE and id(each) in held]
-    return some_names(names) if names else None
+    """Return the facts of an event if an optimizer updates parameters of float16 or bfloat16."""
+    rows = list(zip(parameters.names, parameters.read(), strict=True))
+    for dtype, kind in COARSE.items():
+        names = [name for name, each in rows if each.requires_grad and each.dtype is dtype and id(each) in held]
+        if names:
+            return some_names(names) | {"dtype": kind}
+    return None
 
 
 def settings_of(optimizers: Sequence[Optimizer]) -> Iterator[dict[str, Any]]:

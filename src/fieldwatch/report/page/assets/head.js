@@ -1,5 +1,7 @@
 // Everything but the panels: name and state of the run, verdict, findings, contents, legend of marks.
 
+// A title stands alone in tables and terminals; on the page, the level is above it already.
+const withoutLevel = (title) => title.replace(/^Healthy: ./, (start) => start.at(-1).toUpperCase());
 const LEVELS = { healthy: "Healthy", notes: "Healthy, with notes", findings: "Findings", failed: "Failed", running: "Running", empty: "Nothing yet" };
 
 function drawHead(view) {
@@ -56,7 +58,7 @@ function drawVerdict(view) {
   const resume = crash?.resume || run.resume;
   const detail = newLines(verdict.detail, [crash?.error, ...findings.map((finding) => finding.message)]);
   return make("section", { id: "verdict", class: `verdict ${level}`, "aria-label": "Verdict" },
-    make("p", { class: "level", text: verdict.label ?? LEVELS[level] }), make("h2", { text: verdict.title }),
+    make("p", { class: "level", text: verdict.label ?? LEVELS[level] }), make("h2", { text: withoutLevel(verdict.title) }),
     detail ? make("p", { class: "detail", text: detail }) : null,
     crash ? drawCrash(view, crash) : null, list, resume ? drawCommand("Resume with", resume) : null);
 }

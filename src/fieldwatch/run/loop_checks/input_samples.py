@@ -1,0 +1,101 @@
+"""Small samples of the inputs of a module, and how far those of evaluations are from those of the training."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+_ROWS = 32
+_COLUMNS = 64
+"""About the number of rows and columns of a tensor that are read, so that the cost does not depend on its size."""
+_BINS = 512
+"""Number of bins in which integers (tokens, indices, classes) are counted."""
+_KEEP = 0.1
+"""Weight of a new batch in the averages."""
+
+
+def rows_of(value: Tensor) -> Float[Tensor, "rows columns"] | None:
+    """Return about 32 rows and 64 columns of a batch, spread over all of it; None if it cannot be read here."""
+    # Subclasses (fake, distributed or wrapped tensors) may do anything when they are read.
+    plain = type(value) in (Tensor, nn.Parameter) and value.layout is torch.strided
+    if not plain or not value.dim() or not value.numel() or value.is_complex() or value.is_meta:
+        return None
+    if torch._C._functorch.is_functorch_wrapped_tensor(value):  # noqa: SLF001  # pyright: ignore  torch has no public name for it
+        return None
+    if value.is_cuda and torch.cuda.is_current_stream_capturing():
+        return None
+    rows = value.detach()[:: max(len(value) // _ROWS, 1)]
+    flat = rows.reshape(len(rows), -1)
+    return flat[:, :: max(flat.shape[1] // _COLUMNS, 1)].float()
+
+
+class SeenInputs:
+    """What the arguments of a module were like in training: mean and spread of numbers, frequencies of integers."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[int, Tensor] = {}
+        self._counts: dict[int, Tensor] = {}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what was noted, by position of the argument."""
+        return {"numbers": dict(self._numbers), "counts": dict(self._counts)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore it; tensors move to the device of the next batch."""
+        self._numbers = dict(state["numbers"])
+        self._counts = dict(state["counts"])
+
+    def note(self, arguments: Sequence[Tensor]) -> None:
+        """Note a batch of the training."""
+        for place, value in enumerate(arguments):
+            rows = rows_of(value)
+            if rows is None:
+                continue
+            if _is_index(value):
+                counts = _counted(rows)
+                known = self._counts.get(place)
+                self._counts[place] = counts if known is None else known.to(counts.device, non_blocking=True) + counts
+            elif place and value.is_floating_point():
+                now = torch.stack([rows.mean(), rows.square().mean()])
+                known = self._numbers.get(place)
+                self._numbers[place] = (
+                    now if known is None else known.to(now.device, non_blocking=True).lerp(now, _KEEP)
+                )
+
+    def shift(self, arguments: Sequence[Tensor]) -> Float[Tensor, ""] | None:
+        """Return how far a batch of an evaluation is from the noted ones; None if there is nothing to compare.
+
+        Returns:
+            Largest over the arguments: of numbers behind the first argument, the distance of the means or the ratio of
+            the deviations, in deviations of the training; of integers, ten times the fraction that would have to change
+            for the same frequencies, less that of samples of this size.
+        """
+        found: list[Tensor] = []
+        for place, value in enumerate(arguments):
+            rows = rows_of(value)
+            if rows is None:
+                continue
+            if place in self._counts and _is_index(value):
+                counts = _counted(rows)
+                known = self._counts[place].to(counts.device, non_blocking=True)
+                apart = (counts / counts.sum() - known / known.sum()).abs().sum() / 2
+                usual = ((known > 0).sum() / (2 * torch.pi * counts.sum())).sqrt()
+                found.append(10 * (apart - usual))
+            elif place in self._numbers and value.is_floating_point():
+                mean, square = self._numbers[place].to(rows.device, non_blocking=True)
+                spread = (square - mean.square()).clamp_min(1e-24).sqrt()
+                deviation, center = torch.std_mean(rows, correction=0)
+                found.append(torch.maximum((center - mean).abs(), deviation) / spread)
+        return torch.stack(found).max() if found else None
+
+
+def _is_index(value: Tensor) -> bool:
+    return not value.is_floating_point() and not value.is_complex() and value.dtype is not torch.bool
+
+
+def _counted(rows: Float[Tensor, "rows columns"]) -> Float[Tensor, " bins"]:
+    """Return how often each integer occurs."""
+    places = rows.reshape(-1).long().remainder(_BINS)
+    return rows.new_zeros(_BINS).index_add_(0, places, torch.ones_like(rows.reshape(-1)))

@@ -1,0 +1,49 @@
+"""How far the arguments of a module in evaluations are from those of the training."""
+
+import pytest
+import torch
+
+from fieldwatch.run.loop_checks.input_samples import SeenInputs
+
+GENERATOR = torch.Generator().manual_seed(3)
+FEATURES = torch.randn(64, 5, generator=GENERATOR)
+
+
+def seen(*batches):
+    inputs = SeenInputs()
+    for batch in batches:
+        inputs.note(batch)
+    return inputs
+
+
+def tokens(high=20):
+    return torch.randint(high, (64, 12), generator=GENERATOR)
+
+
+def test_times_of_another_unit_are_far_away():
+    times = torch.rand(64, 1, generator=GENERATOR)
+    inputs = seen(*([FEATURES, 1000 * times] for _ in range(8)))
+    assert inputs.shift([FEATURES, 1000 * times]) < 1.5
+    # A batch of equal times from anywhere in the range is no other unit.
+    assert inputs.shift([FEATURES, torch.full((64, 1), 10.0)]) < 2
+    assert seen([FEATURES, times]).shift([FEATURES, 1000 * times]) > 100
+
+
+def test_tokens_of_another_vocabulary_are_far_away():
+    inputs = seen(*([tokens()] for _ in range(8)))
+    assert inputs.shift([tokens()]) < 1
+    assert inputs.shift([tokens() + 15]) > 5
+
+
+def test_the_first_argument_of_numbers_has_measures_of_its_own():
+    assert seen([FEATURES]).shift([100 * FEATURES]) is None
+
+
+def test_a_restored_copy_measures_the_same():
+    inputs = seen([FEATURES, FEATURES[:, :1]], [FEATURES, FEATURES[:, 1:2]], [FEATURES, tokens()])
+    copy = SeenInputs()
+    copy.load_state_dict(inputs.state_dict())
+    for batch in ([FEATURES, 7 * FEATURES[:, :1]], [FEATURES, tokens() + 4]):
+        shift = copy.shift(batch)
+        assert shift is not None
+        assert shift.item() == pytest.approx(float(inputs.shift(batch)))
