@@ -89,7 +89,7 @@ PRESET_RUNS: dict[str, Words] = {
     "normals-gpu": _normals("--preset", "gpu", *_RAYS_PER_VIEW),
     "normals-parity": _normals("--preset", "parity", *_RAYS_PER_VIEW),
     "video-dual": _video("--preset", "dual", "--fc-dim", "8"),
-    "video-nerv": _video("--preset", "nerv", "--modelsize", "0.02"),
+    "video-nerv": _video("--preset", "nerv", "--modelsize", "0.04"),
 }
 """Arguments of trainings with other presets, of which only the first steps are of interest."""
 SURFACE = {"splats-planar": "splats-planar-surface", "splats-sugar": "splats-sugar-surface"}
