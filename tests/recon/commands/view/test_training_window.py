@@ -175,6 +175,14 @@ def test_a_pause_waits_for_a_single_step_and_draws_a_view_that_stays_once(window
     assert not window._step.disabled
 
 
+def test_a_click_on_one_step_during_the_step_counts(window, watched, steps):
+    watched[0] = Browser()
+    window._set_paused(paused=True)
+    window._one_step.set()
+    assert next(steps(2)) == 0
+    assert not window._one_step.is_set()
+
+
 def test_a_signal_ends_a_pause_and_the_run(window, watched, steps):
     watched[0] = Browser()
     window._set_paused(paused=True)

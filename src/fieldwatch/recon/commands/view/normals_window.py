@@ -7,7 +7,7 @@ import numpy as np
 
 from fieldwatch import Run
 from fieldwatch.recon.commands.view.scene import ViewedScene
-from fieldwatch.recon.commands.view.training_window import Drawing, ShownTraining, TrainingWindow
+from fieldwatch.recon.commands.view.training_window import Drawing, ShownTraining, TrainingWindow, beside
 from fieldwatch.recon.commands.view.window import Picture
 from fieldwatch.recon.geometry import Camera
 from fieldwatch.recon.pipelines.normals import (
@@ -64,7 +64,7 @@ def draw(model: NormalsModel, camera: Camera, mode: str, config: NormalsConfig, 
 
 
 def compare(model: NormalsModel, scene: NormalsScene, index: int, config: NormalsConfig, step: float) -> Picture:
-    """Return the normal map of a view beside the drawn one, from the camera of the data."""
+    """Return the normal map of a view, the drawn one from the camera of the data, and their difference."""
     view = scene.maps.views[index]
     drawn = draw(model, view.camera, "normals", config, step)
-    return np.concatenate([normal_colors(view.normals), drawn], axis=1)
+    return beside(normal_colors(view.normals), drawn)

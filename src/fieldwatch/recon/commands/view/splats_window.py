@@ -4,20 +4,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
 import torch
 
 from fieldwatch import Run
 from fieldwatch.recon.commands.view.scene import ViewedScene, thumbnail
-from fieldwatch.recon.commands.view.training_window import Drawing, ShownTraining, TrainingWindow
+from fieldwatch.recon.commands.view.training_window import Drawing, ShownTraining, TrainingWindow, beside
 from fieldwatch.recon.commands.view.window import Picture
 from fieldwatch.recon.geometry import Camera
 from fieldwatch.recon.pipelines.splats import Scene, SplatModel, render_view, upwards, view_of
 
 OnStepEnd = Callable[[Run, SplatModel], None]
 MODES = ("color", "depth", "normals")
-_BRIGHTER = 3.0
-"""Factor of the difference between a photo and its drawing."""
 
 
 @contextmanager
@@ -63,7 +60,4 @@ def compare(model: SplatModel, scene: Scene, index: int) -> Picture:
     """Return a photo, its drawing, and their difference, which is brightened."""
     photo = scene.photos[index]
     drawn = render_view(model, view_of(photo.camera, scene.device)).color
-    wanted = photo.image.cpu().numpy()
-    difference = np.abs(wanted.astype(np.float32) - drawn).mean(-1, keepdims=True)
-    error = np.repeat(np.minimum(_BRIGHTER * difference, 255).astype(np.uint8), 3, axis=-1)
-    return np.concatenate([wanted, drawn, error], axis=1)
+    return beside(photo.image.cpu().numpy(), drawn)

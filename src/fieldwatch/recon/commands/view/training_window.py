@@ -22,8 +22,12 @@ from fieldwatch.recon.geometry import Camera, quaternion_to_matrix
 NOTHING: Final = "nothing"
 WORST: Final = "the worst: highest loss"
 MOST_PIXELS: Final = 1600
+MOST_LOSSLESS: Final = 1 << 18
+"""Size in bytes up to which a picture is sent as it is."""
 SHARE: Final = 0.1
 """Fraction of the time that drawing takes at most while the view does not move; a view that moves takes half."""
+_BRIGHTER: Final = 3.0
+"""Factor of the difference between what was wanted and what is drawn."""
 _LONGEST_WAIT: Final = 10.0
 _SHORTEST_WAIT: Final = 0.1
 _SLEEP: Final = 0.03
@@ -35,7 +39,7 @@ class Drawing:
 
     Attributes:
         draw: function from a camera in the world and one of the window's modes to a picture.
-        compare: function from the index of a photo to a picture of it beside the drawn one.
+        compare: function from the index of a photo to a picture of it, the drawn one, and their difference.
     """
 
     draw: Callable[[Camera, str], Picture]
@@ -133,7 +137,6 @@ class TrainingWindow:
         self._show(run, drawing, clients)
         if not self._paused.is_set():
             return
-        self._one_step.clear()
         # A signal ends the pause, and then the run, which saves its state.
         while self._paused.is_set() and not self._one_step.is_set() and not run.stop_point.signal:
             # A pause is no hang.
@@ -143,8 +146,11 @@ class TrainingWindow:
             if not clients:
                 self._set_paused(paused=False)
             self._show(run, drawing, clients)
+        # Only now: a click during the step or its drawing counts, too.
+        self._one_step.clear()
 
     def _set_paused(self, *, paused: bool) -> None:
+        self._one_step.clear()
         (self._paused.set if paused else self._paused.clear)()
         self._pause.label = "Go on" if paused else "Pause"
         self._step.disabled = not paused
@@ -174,7 +180,9 @@ class TrainingWindow:
         with torch.no_grad(), preserve_random_state():
             picture = drawing.draw(camera, self._mode.value)
             comparison = None if compared is None else drawing.compare(compared)
-        client.scene.set_background_image(picture, format="jpeg", jpeg_quality=80)
+        # The browser enlarges small pictures, and the blocks of JPEG with them.
+        lossless = picture.nbytes <= MOST_LOSSLESS
+        client.scene.set_background_image(picture, format="png" if lossless else "jpeg", jpeg_quality=80)
         self._compare(comparison)
         self._at = time.perf_counter()
         self._cost = self._at - began
@@ -205,6 +213,13 @@ class TrainingWindow:
             self._comparison.image = comparison
         elif comparison is not None:
             self._comparison = self._window.server.gui.add_image(comparison, label="Comparison")
+
+
+def beside(wanted: Picture, drawn: Picture) -> Picture:
+    """Return what was wanted, what is drawn, and their difference, three times as bright."""
+    difference = np.abs(wanted.astype(np.float32) - drawn).mean(-1, keepdims=True)
+    error = np.repeat(np.minimum(_BRIGHTER * difference, 255).astype(np.uint8), 3, axis=-1)
+    return np.concatenate([wanted, drawn, error], axis=1)
 
 
 def camera_of(view: Any, across: int) -> Camera:
