@@ -93,7 +93,7 @@ def unpack(line: Mapping[str, Any], singles: int, doubles: int) -> UnpackedRows 
 
     """
     rows, first, text = line.get("rows"), line.get("step"), line.get("data")
-    if line.keys() != {"packed", "rows", "step", "data"} or type(text) is not str:
+    if set(line) != {"packed", "rows", "step", "data"} or type(text) is not str:
         return None
     if type(rows) is not int or type(first) is not int or not 1 <= rows <= MOST_ROWS or not -_INT64 <= first < _INT64:
         return None
