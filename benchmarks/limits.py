@@ -23,7 +23,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -50,7 +50,7 @@ class Row:
     what: str
     value: float
     goal: float | None = None
-    beside: dict[str, float | None]
+    beside: Mapping[str, float | None]
 
 
 class Threads:
@@ -97,12 +97,13 @@ def small_model() -> tuple[Any, list[Any]]:
     return model, [p.grad for p in model.parameters()]
 
 
-def grouped_norms(gradients: Sequence[Any]) -> Any:
+def grouped_norms(gradients: Any) -> Any:
     """Return the total norm by torch's fused calls, as ``torch.nn.utils.get_total_norm`` does."""
     import torch  # noqa: PLC0415
 
     with torch.no_grad():
-        return torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients, 2.0)))  # noqa: SLF001
+        fused: Any = torch._foreach_norm  # noqa: SLF001  # pyright: ignore[reportPrivateImportUsage]  torch's clipping uses it
+        return torch.linalg.vector_norm(torch.stack(fused(gradients, 2.0)))
 
 
 def in_run(  # noqa: PLR0913  a loop, and what it runs in
@@ -391,8 +392,9 @@ def write_record(folder: Path, count: int) -> tuple[tuple[str, ...], np.ndarray[
     with Journal(folder) as journal:
         for first in range(0, count, 64):
             at = np.arange(first, min(first + 64, count))
+            seconds = (at * 0.0213).astype(np.float64)
             journal.append(
-                Block(axis="step", columns=names, steps=at, seconds=at * 0.0213, positions=at, values=values[at])
+                Block(axis="step", columns=names, steps=at, seconds=seconds, positions=at, values=values[at])
             )
     return names, values
 
@@ -569,17 +571,21 @@ def written_plainly(path: Path, tensors: dict[str, Any]) -> float:
 
 
 def distributed_checkpoint(items: dict[str, Any]) -> tuple[float | None, float | None]:
-    """Measure torch's asynchronous checkpoint with a cached stager: ms of the loop's thread, s until it is there."""
-    import torch.distributed.checkpoint as dcp  # noqa: PLC0415
-    from torch import distributed  # noqa: PLC0415
-    from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType  # noqa: PLC0415
+    """Measure torch's asynchronous checkpoint: ms of the loop's thread, and s until it is there."""
+    import torch  # noqa: PLC0415
+
+    # Typed as Any, since torch does not export their names.
+    dcp: Any = importlib.import_module("torch.distributed.checkpoint")
+    distributed: Any = importlib.import_module("torch.distributed")
+    saver: Any = importlib.import_module("torch.distributed.checkpoint.state_dict_saver")
 
     stalls: list[float] = []
     durable: list[float] = []
     with tempfile.TemporaryDirectory(prefix="limits-", dir=os.environ.get("LIMITS_DISK")) as name:
         distributed.init_process_group("gloo", rank=0, world_size=1, store=distributed.HashStore())
         staging = importlib.import_module("torch.distributed.checkpoint.staging")
-        stager = staging.BlockingAsyncStager(cache_staged_state_dict=True)
+        # A cached stager needs pinned memory, which torch refuses without an accelerator.
+        stager = staging.BlockingAsyncStager(cache_staged_state_dict=torch.cuda.is_available())
         for step in range(3):
             began = time.perf_counter()
             cpu = time.thread_time()
@@ -588,7 +594,7 @@ def distributed_checkpoint(items: dict[str, Any]) -> tuple[float | None, float |
                 items,
                 storage_writer=writer,
                 async_stager=stager,
-                async_checkpointer_type=AsyncCheckpointerType.THREAD,
+                async_checkpointer_type=saver.AsyncCheckpointerType.THREAD,
             )
             stalls.append((time.thread_time() - cpu) * 1e3)
             future.result()

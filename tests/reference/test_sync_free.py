@@ -6,6 +6,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fieldwatch import Outputs, Run, Terms
+from fieldwatch.measure.ring import HostRows
 
 STEPS = 40
 STEADY = 8
@@ -79,8 +80,24 @@ def watched(folder, device, options, extra=lambda _: None):
 
 @pytest.fixture
 def as_on_a_gpu(monkeypatch):
-    """Let the guard take the ways of a GPU, where reading its flag would make the host wait."""
+    """Let the guard and the record take the ways of a GPU, where reading a value would make the host wait."""
     monkeypatch.setattr("fieldwatch.guard.update.reading_is_free", lambda _: False)
+    monkeypatch.setattr("fieldwatch.guard.verdict.reading_is_free", lambda _: False)
+    monkeypatch.setattr("fieldwatch.measure.step_recorder.is_on_host", lambda _: False)
+
+
+@pytest.fixture
+def recorded(monkeypatch):
+    """Return the numbers of values of the rows that are recorded on the host, by step."""
+    counts = {}
+    write = HostRows.write
+
+    def counted(self, heading, device_values, host_values):
+        counts[heading.step] = len(device_values)
+        write(self, heading, device_values, host_values)
+
+    monkeypatch.setattr(HostRows, "write", counted)
+    return counts
 
 
 @pytest.mark.usefixtures("as_on_a_gpu")
@@ -91,8 +108,11 @@ def test_a_steady_step_reads_nothing_that_the_bare_loop_does_not(tmp_path, optio
 
 
 @pytest.mark.parametrize("options", [{"fused": True}, {"foreach": True}, {"foreach": False}], ids=str)
-def test_on_a_cpu_a_steady_step_reads_the_guards_flag_and_nothing_else(tmp_path, options):
-    assert watched(tmp_path / "run", CPU, options) == bare(CPU, options) + STEPS - STEADY
+def test_on_a_cpu_a_steady_step_reads_the_guard_twice_and_each_recorded_value_once(tmp_path, options, recorded):
+    found = watched(tmp_path / "run", CPU, options)
+    # The row of the last step is written after the loop's body, so it is not counted.
+    rows = sum(recorded[step] for step in range(STEADY, STEPS - 1))
+    assert found == bare(CPU, options) + 2 * (STEPS - STEADY) + rows
 
 
 @pytest.mark.usefixtures("as_on_a_gpu")

@@ -12,6 +12,8 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.optim import Optimizer
 
+from fieldwatch.guard.verdict import reading_is_free
+
 _stepped_parameters: weakref.WeakKeyDictionary[Optimizer, frozenset[int]] = weakref.WeakKeyDictionary()
 """Optimizer to the ids of the parameters that it has stepped before, whose state therefore exists."""
 _FUSED = (torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD)
@@ -50,11 +52,6 @@ def guarded_step(optimizer: Optimizer, refused: Float[Tensor, ""]) -> None:
         step_and_restore(optimizer, refused)
     else:
         step_if_allowed(optimizer, refused)
-
-
-def reading_is_free(flag: Float[Tensor, ""]) -> bool:
-    """Return whether the host can read the flag without synchronizing with a device."""
-    return flag.device.type == "cpu"
 
 
 def forget_steps() -> None:

@@ -10,6 +10,11 @@ _ALLOWED = torch.zeros((), dtype=torch.float32, device="cpu")
 """The usual answer on a CPU. Nothing writes to it."""
 
 
+def reading_is_free(flag: Float[Tensor, ""]) -> bool:
+    """Return whether the host can read the flag without synchronizing with a device."""
+    return flag.device.type == "cpu"
+
+
 class Diverged(RuntimeError):  # noqa: N818  reads well in a loop's `except Diverged`
     """Raised if training cannot continue, such as after too many refused updates in a row.
 
@@ -51,7 +56,7 @@ class Verdict:
         # A sum with a non-finite summand is non-finite: a single test covers loss and gradients.
         probe = self._probe if norm is None else self._probe + norm
         # On a CPU, reading the value takes less time than three more operations.
-        if probe.device.type == "cpu":
+        if reading_is_free(probe):
             return _ALLOWED if math.isfinite(probe.item()) else torch.ones_like(_ALLOWED)
         gap = probe - probe
         return gap.ne_(gap).float()

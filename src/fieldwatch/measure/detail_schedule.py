@@ -22,6 +22,7 @@ class DueDetails:
     Attributes:
         largest: whether to measure the largest gradient.
         precision: whether to measure what float16 lost of the gradients.
+        most_gradients: number of gradients to sample for it; None for all.
         averages: whether to compare the averages of the weights with them.
         state: whether to measure the state of the optimizers.
         groups: names of the groups whose parameters and update to measure; None for all.
@@ -29,6 +30,7 @@ class DueDetails:
 
     largest: bool = False
     precision: bool = False
+    most_gradients: int | None = None
     averages: bool = False
     state: bool = False
     groups: tuple[str, ...] | None = ()
@@ -38,7 +40,7 @@ NO_DETAILS: Final = DueDetails()
 _ALL: Final = DueDetails(largest=True, precision=True, averages=True, state=True, groups=None)
 _FIRST: Final = (
     DueDetails(largest=True),
-    DueDetails(precision=True),
+    DueDetails(precision=True, most_gradients=128),
     DueDetails(averages=True),
     DueDetails(state=True),
 )

@@ -66,16 +66,20 @@ def largest_gradient(gradients: list[Tensor]) -> Float[Tensor, ""]:
         return torch.stack(largest_entries(gradients)).max()
 
 
-def gradient_statistics(gradients: list[Tensor], *, largest: bool = True, precision: bool = True) -> dict[str, Tensor]:
+def gradient_statistics(
+    gradients: list[Tensor], *, largest: bool = True, precision: bool = True, most: int | None = None
+) -> dict[str, Tensor]:
     """Return ``Gradients/max`` and how much of the gradients was lost in float16, as device scalars.
 
     Args:
         gradients: gradients of the step.
         largest: whether to return the former.
         precision: whether to return the latter.
+        most: number of gradients to sample for the latter; None for all.
     """
     found = {tags.LARGEST_GRADIENT: largest_gradient(gradients)} if largest else {}
-    return found | (precision_statistics(gradients) if precision else {})
+    sampled = gradients if most is None else gradients[:: -(-len(gradients) // most)]
+    return found | (precision_statistics(sampled) if precision else {})
 
 
 def precision_statistics(gradients: list[Tensor]) -> dict[str, Tensor]:
@@ -107,4 +111,4 @@ def _by_group(
     # Shortcuts: the norm of a single group is the total; for groups of one gradient each, the norms are known.
     if len(counts) == 1:
         return [total]
-    return parts if len(counts) == len(parts) else norms(stacked.split(counts))
+    return parts if len(counts) == len(parts) else norms(torch.split(stacked, counts))

@@ -118,6 +118,11 @@ def _block(lines: list[_RowInfo], values: NDArray[np.float32]) -> Block:
     )
 
 
+def is_on_host(device: torch.device) -> bool:
+    """Return whether the host can read tensors on a device without synchronizing."""
+    return device.type == "cpu"
+
+
 class HostRows:
     """Collects one row of scalars per step on the host, for tensors on a CPU.
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from fieldwatch.measure.ring import DeviceRing, Heading, HostRows
+from fieldwatch.measure.ring import DeviceRing, Heading, HostRows, is_on_host
 from fieldwatch.record import WriterThread
 
 
@@ -59,7 +59,7 @@ class StepRecorder:
         # Submit rows of the old ring first, to keep the order.
         self.hand_over()
         device = next((value.device for value in device_values.values()), torch.device("cpu"))
-        self._ring = HostRows() if device.type == "cpu" else DeviceRing(device)
+        self._ring = HostRows() if is_on_host(device) else DeviceRing(device)
         self._device_known = bool(device_values)
         return self._ring
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -178,8 +178,9 @@ class Terms:
 
 def _checked_term(name: str, pair: tuple[float | Tensor, Tensor]) -> Term:
     # The usual case, without the general matching below.
-    if type(pair) is tuple and len(pair) == 2 and isinstance(pair[1], Tensor) and pair[1].dim() == 0:
-        return Term(*pair)
+    given: Any = pair
+    if given.__class__ is tuple and len(given) == 2 and isinstance(given[1], Tensor) and given[1].dim() == 0:
+        return Term(given[0], given[1])
     match pair:
         case (weight, Tensor() as value):
             # Shape (1,) is rejected as well: the recorder stacks 0-dimensional tensors.

@@ -307,12 +307,10 @@ def _split_at_marks(text: bytes, first: int) -> Iterator[tuple[int, bytes]]:
         return
     start = 0
     while start < len(text):
-        if text.startswith(b"{", start):
-            end = text.index(b"\n", start) + 1
-        else:
-            end = text.find(b"\n{", start) + 1 or len(text)
+        mark = text.startswith(b"{", start)
+        end = text.index(b"\n", start) + 1 if mark else text.find(b"\n{", start) + 1 or len(text)
         yield first, text[start:end]
-        first += count(text[start:end], b"\n")
+        first += 1 if mark else count(text[start:end], b"\n")
         start = end
 
 

@@ -218,7 +218,9 @@ class StepUpdates:
         values |= {tags.GRADIENT_NORM.tag(group): length for group, length in norms.groups.items()}
         due = context.details.due(step.index)
         if due.largest or due.precision:
-            values |= gradient_statistics(norms.gradients, largest=due.largest, precision=due.precision)
+            values |= gradient_statistics(
+                norms.gradients, largest=due.largest, precision=due.precision, most=due.most_gradients
+            )
         if due.averages:
             values |= context.loop_checks.measure()
         if due.groups != ():
