@@ -35,6 +35,10 @@ def test_tokens_of_another_vocabulary_are_far_away():
     assert inputs.shift([tokens() + 15]) > 5
 
 
+def test_a_sequence_that_has_just_begun_is_not_compared():
+    assert seen([FEATURES, tokens()]).shift([FEATURES, torch.full((64, 1), 19)]) is None
+
+
 def test_the_first_argument_of_numbers_has_measures_of_its_own():
     assert seen([FEATURES]).shift([100 * FEATURES]) is None
 
