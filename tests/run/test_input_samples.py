@@ -35,15 +35,20 @@ def test_tokens_of_another_vocabulary_are_far_away():
     assert inputs.shift([tokens() + 15]) > 5
 
 
+def test_a_sequence_that_has_just_begun_is_not_compared():
+    assert seen([FEATURES, tokens()]).shift([FEATURES, torch.full((64, 1), 19)]) is None
+
+
 def test_the_first_argument_of_numbers_has_measures_of_its_own():
     assert seen([FEATURES]).shift([100 * FEATURES]) is None
 
 
 def test_a_restored_copy_measures_the_same():
-    inputs = seen([FEATURES, FEATURES[:, :1]], [FEATURES, FEATURES[:, 1:2]], [FEATURES, tokens()])
+    inputs = seen([FEATURES, FEATURES[:, :1], tokens()], [FEATURES, FEATURES[:, 1:2], tokens()])
     copy = SeenInputs()
     copy.load_state_dict(inputs.state_dict())
-    for batch in ([FEATURES, 7 * FEATURES[:, :1]], [FEATURES, tokens() + 4]):
-        shift = copy.shift(batch)
-        assert shift is not None
-        assert shift.item() == pytest.approx(float(inputs.shift(batch)))
+    for batch in ([FEATURES, 7 * FEATURES[:, :1], tokens()], [FEATURES, FEATURES[:, :1], tokens() + 4]):
+        first, second = inputs.shift(batch), copy.shift(batch)
+        assert first is not None
+        assert second is not None
+        assert second.item() == pytest.approx(first.item())

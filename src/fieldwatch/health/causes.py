@@ -52,7 +52,10 @@ EXPLAINS: Mapping[str, frozenset[str]] = MappingProxyType(
         "PaddingCounts": _RESULTS | _UNTRAINED,
         "UnmixedBatches": _RESULTS | _LOSSES | {"GradientExploding", "ParameterDrift", "RateTooHigh", "SameBatch"},
         "TargetAmongInputs": _RESULTS,
-        "ConstantInput": _RESULTS | _UNTRAINED | {"ConstantOutput", "GradientVanishing", "TermDominates"},
+        "ConstantArgument": _RESULTS | _UNTRAINED | {"EvaluationInput", "SameBatch"},
+        "ConstantInput": _RESULTS
+        | _UNTRAINED
+        | {"ConstantOutput", "EvaluationInput", "GradientVanishing", "TermDominates"},
         "SameBatch": _RESULTS | _UNTRAINED,
         "EvaluationInput": _RESULTS,
         # Dropout draws random numbers.
@@ -62,10 +65,10 @@ EXPLAINS: Mapping[str, frozenset[str]] = MappingProxyType(
         "TermWithoutGradient": _RESULTS | {"LossNotDecreasing", "GradientVanishing", "TermNotLearned"},
         "ModeChanged": _RESULTS | {"LossJump", "LossSpike"},
         "HalfUnderflow": _RESULTS | _UNTRAINED | {"GradientVanishing", "UnchangedParameters"},
+        "ScalerSkips": _EVERYTHING | _UNTRAINED,
         "BatchOfOne": _RESULTS,
         "StaleAverage": _RESULTS,
         "CopyNeverUpdated": _RESULTS | _LOSSES,
-        "ConstantArgument": _RESULTS | _UNTRAINED,
         "RateEndsEarly": _RESULTS | _UNTRAINED,
         "RateStartsLate": _RESULTS | _UNTRAINED,
         "WrongSample": _LOSSES
@@ -175,6 +178,7 @@ _FACTS = frozenset(
         "HalfUnderflow",
         "LossForm",
         "OptimizerRenewed",
+        "ScalerSkips",
         "MemoryLeak",
         "NonFinite",
         "NotInOptimizer",

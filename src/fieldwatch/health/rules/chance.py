@@ -250,6 +250,9 @@ class OutputsGrow(HealthRule):
         20.0, unit="times the first standard deviation", reason="logits grow tenfold while they are learned"
     )
     rise: float = threshold(1.2, unit="times that of the middle of the run", reason="outputs that settle do not grow")
+    right: float = threshold(
+        0.95, unit="training accuracy", reason="logits of targets that are learned grow as long as they are trained"
+    )
     count: int = threshold(34, unit="recordings", reason="the first 32 steps, and two later ones")
     remedy: ClassVar[str] = (
         "Look for targets that are made of the model's own outputs: with bootstrapped values use a discount below 1, "
@@ -264,7 +267,7 @@ class OutputsGrow(HealthRule):
         found: list[Finding] = []
         for item, name in tags.OUTPUT_STD.parts(history.names()).items():
             series = history[name]
-            if len(series) < self.count or "." in item:
+            if len(series) < self.count or "." in item or self._is_learned(history, item):
                 continue
             first = head_median(series, 8)
             middle = finite_median(series.values[series.steps <= history.step / 2][-2:])
@@ -276,3 +279,11 @@ class OutputsGrow(HealthRule):
                 )
                 found.append(self.finding(history.step, text, subject=item))
         return tuple(found)
+
+    def _is_learned(self, history: History, item: str) -> bool:
+        """Return whether nearly all training targets of a classifier are right: its logits grow without any fault."""
+        trusted = [
+            *(family for family in (tags.HITS,) if item in classifiers(history, CLASS_SUM_BOUND)),
+            *(family for family in (tags.BINARY_HITS,) if item in yes_no(history)),
+        ]
+        return any(late(history[family.tag(item)]) > self.right for family in trusted)

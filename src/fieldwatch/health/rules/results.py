@@ -527,9 +527,35 @@ def ends_poorly(history: History) -> bool:
     if not finished(history):
         return False
     fallen = loss_reduction(history)
-    if fallen is not None and fallen < _POOR:
+    if fallen is not None and (fallen < _POOR or (fallen < _HALF and has_stalled(history) and not _is_good(history))):
         return True
-    return has_poor_result(history) or _learned_by_heart(history)
+    return has_poor_result(history) or _learned_by_heart(history) or _is_low(history)
+
+
+def _is_low(history: History) -> bool:
+    """Return whether a held-out fraction (accuracy, overlap) is near 0 at the end, and no other one is high."""
+    fractions = [
+        float(history[name].values[-1])
+        for name, better in held_out_metrics(history).items()
+        if better == "higher" and name_words(name) & FRACTIONS and float(np.nanmin(history[name].values)) >= 0
+    ]
+    return bool(fractions) and min(fractions) < _VERY_LOW and max(fractions) < _LOW
+
+
+def _is_good(history: History) -> bool:
+    """Return whether a held-out fraction or correlation is near its best value."""
+    for name, better in held_out_metrics(history).items():
+        bounded = name_words(name) & FRACTIONS or name_words(name) & set(NATURAL)
+        last = float(history[name].values[-1])
+        if better == "higher" and bounded and (_GOOD <= last <= 1 or 100 * _GOOD <= last <= _WHOLE):
+            return True
+    return False
+
+
+_VERY_LOW = 0.2
+_HALF = 0.5
+_GOOD = 0.8
+_WHOLE = 100.0
 
 
 def has_stalled(history: History) -> bool:

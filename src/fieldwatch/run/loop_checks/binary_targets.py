@@ -54,8 +54,13 @@ def binary_targets(
         tags.BINARY_SHARE.tag(name): (yes.float() * live).sum() / number,
         tags.BINARY_OVERLAP.tag(name): both.sum() / either.sum(),
         tags.BINARY_LOSS.tag(name): (-(1 - off).clamp(1e-12, 1).log() * weight).sum() / weight.sum(),
-        tags.BINARY_GUESS.tag(name): torch.special.entr(weighted) + torch.special.entr(1 - weighted),
+        tags.BINARY_GUESS.tag(name): _entropy(weighted) + _entropy(1 - weighted),
     }
+
+
+def _entropy(share: Float[Tensor, ""]) -> Float[Tensor, ""]:
+    """Return the part of a share in an entropy; 0 for a share of 0."""
+    return -share * share.clamp_min(1e-12).log()
 
 
 def _mean(values: Float[Tensor, " n"], counted: Float[Tensor, " n"]) -> Float[Tensor, ""]:
@@ -66,7 +71,7 @@ def _largest_spread(
     ratios: Float[Tensor, " n"], sizes: Float[Tensor, " n"], yes: Tensor, live: Float[Tensor, " n"]
 ) -> Float[Tensor, ""]:
     """Return the larger relative deviation of the ratios of both targets; infinite without both of them."""
-    found = []
+    found: list[Tensor] = []
     for chosen in (yes, ~yes):
         counted = chosen.float() * live * (sizes > _SMALL).float()
         number = counted.sum()

@@ -37,15 +37,17 @@ class SeenInputs:
     def __init__(self) -> None:
         self._numbers: dict[int, Tensor] = {}
         self._counts: dict[int, Tensor] = {}
+        self._shapes: dict[int, tuple[int, ...]] = {}
 
     def state_dict(self) -> dict[str, Any]:
         """Return what was noted, by position of the argument."""
-        return {"numbers": dict(self._numbers), "counts": dict(self._counts)}
+        return {"numbers": dict(self._numbers), "counts": dict(self._counts), "shapes": dict(self._shapes)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore it; tensors move to the device of the next batch."""
         self._numbers = dict(state["numbers"])
         self._counts = dict(state["counts"])
+        self._shapes = dict(state["shapes"])
 
     def note(self, arguments: Sequence[Tensor]) -> None:
         """Note a batch of the training."""
@@ -53,6 +55,7 @@ class SeenInputs:
             rows = rows_of(value)
             if rows is None:
                 continue
+            self._shapes[place] = tuple(value.shape[1:])
             if _is_index(value):
                 counts = _counted(rows)
                 known = self._counts.get(place)
@@ -75,7 +78,8 @@ class SeenInputs:
         found: list[Tensor] = []
         for place, value in enumerate(arguments):
             rows = rows_of(value)
-            if rows is None:
+            # A sequence that is written token by token begins shorter than those of the training, and with others.
+            if rows is None or self._shapes.get(place) != tuple(value.shape[1:]):
                 continue
             if place in self._counts and _is_index(value):
                 counts = _counted(rows)
