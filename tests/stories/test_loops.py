@@ -4,8 +4,6 @@ import importlib.util
 import os
 import re
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -79,7 +77,7 @@ def test_the_page_has_all_kinds_of_loops():
     assert len(RECIPES) == PAGE.count("\n## ") >= 13
 
 
-def test_a_killed_process_resumes_exactly(tmp_path, monkeypatch):
+def test_a_killed_process_resumes_exactly(tmp_path, monkeypatch, python):
     """The recipe that saves at every tenth step, killed at the 26th."""
     recipe = "Epochs"
     (tmp_path / "undisturbed").mkdir()
@@ -90,10 +88,8 @@ def test_a_killed_process_resumes_exactly(tmp_path, monkeypatch):
         "            step.index == 25 and os.kill(os.getpid(), 9)\n            run.end_step()",
     )
     assert killed != RECIPES[recipe]
-    done = subprocess.run(
-        [sys.executable, "-c", f"import os\n{SETUP}{killed}"], cwd=tmp_path, check=False, capture_output=True
-    )
-    assert done.returncode == -signal.SIGKILL, done.stderr.decode()
+    done = python("-c", f"import os\n{SETUP}{killed}", folder=tmp_path)
+    assert done.returncode == -signal.SIGKILL, done.stderr
     monkeypatch.chdir(tmp_path)
     _, weights = trained(recipe)
     assert_same(weights, expected)
