@@ -16,6 +16,8 @@ test quick slow: export OMP_NUM_THREADS := 1
 test quick slow: export MKL_NUM_THREADS := 1
 # Compiled modules are kept, whatever the environment says: the tests start a hundred processes that read them again.
 test quick slow: export PYTHONDONTWRITEBYTECODE :=
+# Many tests wait: for a browser, for Ray, for processes that are to be noticed dead. A third process works meanwhile.
+test slow: WORKERS = 3
 
 .PHONY: help env demo test test-gpu quick slow check format bench identical soak torture mutants docs pin clean
 

@@ -278,6 +278,12 @@ class Server:
         assert pid, "the process that forks has ended"
         return Forked(pid, out, err)
 
+    def run(self, words: Sequence[Any], environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+        """Run ``python WORDS`` to its end, in a process that has imported torch and nothing of ours."""
+        process = self.start([*map(str, words)], environment)
+        out, err = process.communicate(timeout=280)
+        return subprocess.CompletedProcess(words, process.returncode, out, err)
+
     def close(self) -> None:
         """End them."""
         self._programs.close()

@@ -17,6 +17,7 @@ from fieldwatch.recon.commands.normals.job import quality_table
 from fieldwatch.recon.data import synthetic_normal_maps, write_normal_maps
 from fieldwatch.recon.pipelines.normals import PRESETS, NormalsConfig, stored_config
 from fieldwatch.record import read_history, read_manifest
+from small_products import small_products
 
 BEAR = Path(__file__).parents[2] / "examples" / "diligent_bear.conf"
 TINY = (
@@ -32,6 +33,12 @@ def parse(words):
 
 def config_of(line):
     return parse(line.split()).config
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _small_products():
+    with small_products():
+        yield
 
 
 @pytest.fixture(scope="module")

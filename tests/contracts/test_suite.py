@@ -5,8 +5,6 @@ import signal
 import subprocess
 import sys
 
-import pytest
-
 
 def test_every_slow_test_exists(root):
     """A renamed test would be back in `make quick` without anybody noticing: `make slow` lists it again."""
@@ -20,18 +18,19 @@ def test_every_slow_test_exists(root):
     assert missing == []
 
 
-@pytest.mark.parametrize(
-    "test",
-    [
-        "tests/cli/test_gpu.py::test_ctrl_c_ends_it_with_0",
-        "tests/contracts/test_suite.py::test_ctrl_c_reaches_this_process_and_those_that_it_starts",
-    ],
+INTERRUPTED = (
+    "tests/cli/test_gpu.py::test_ctrl_c_ends_it_with_0",
+    "tests/contracts/test_suite.py::test_ctrl_c_reaches_this_process_and_those_that_it_starts",
 )
-def test_the_suite_passes_where_the_shell_ignores_ctrl_c(root, test):
-    pytest_line = f"exec {sys.executable} -m pytest -q -p no:cacheprovider -p no:xdist {test}"
+"""Tests that send the signal of Ctrl-C."""
+
+
+def test_the_suite_passes_where_the_shell_ignores_ctrl_c(root):
+    pytest_line = f"exec {sys.executable} -m pytest -q -p no:cacheprovider -p no:xdist {' '.join(INTERRUPTED)}"
     line = ["sh", "-c", f"trap '' INT; {pytest_line}"]
     done = subprocess.run(line, cwd=root, env=os.environ, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
+    assert f"{len(INTERRUPTED)} passed" in done.stdout
 
 
 def test_ctrl_c_reaches_this_process_and_those_that_it_starts():

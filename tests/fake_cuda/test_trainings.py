@@ -62,6 +62,19 @@ def whole(fake_cuda, data, trained, tmp_path_factory):
     return of
 
 
+@pytest.fixture
+def on_cpu(data, trained, tmp_path_factory):
+    """Return a training until `STOP` on the CPU."""
+
+    def of(name):
+        if (name, "cpu") not in trained:
+            folder = tmp_path_factory.mktemp("cpu") / "run"
+            trained[name, "cpu"] = train(RUNS[name](*data), folder, device="cpu", stop=STOP)
+        return trained[name, "cpu"]
+
+    return of
+
+
 def assert_counts_as_recorded(training: Training, name: str) -> None:
     # The file is written anew when a number falls: python tests/fake_cuda/count_steps.py
     recorded = json.loads(COUNTS.read_text())[name]
@@ -77,9 +90,11 @@ def assert_same_state(one: Training, other: Training) -> None:
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_a_run_on_the_device_is_that_on_the_cpu_goes_on_after_a_kill_and_ends(fake_cuda, name, data, whole, tmp_path):
+def test_a_run_on_the_device_is_that_on_the_cpu_goes_on_after_a_kill_and_ends(  # noqa: PLR0917
+    fake_cuda, name, data, on_cpu, whole, tmp_path
+):
     words = RUNS[name](*data)
-    on_cpu = train(words, tmp_path / "cpu", device="cpu", stop=STOP)
+    on_cpu = on_cpu(name)
     whole = whole(name)
     # Each kind of kernel rounds in its own way, and training amplifies it.
     assert on_cpu.optimizers == whole.optimizers
@@ -188,14 +203,13 @@ def test_a_mesh_is_refined_on_the_device(fake_cuda, data, benchmark, tmp_path):
 @pytest.mark.pretended
 @pytest.mark.filterwarnings("ignore:the state is of 1 CUDA devices:RuntimeWarning")
 @pytest.mark.parametrize("name", ["splats-planar", "normals"])
-def test_a_run_goes_on_when_the_gpu_comes_and_goes(name, data, tmp_path):
+def test_a_run_goes_on_when_the_gpu_comes_and_goes(name, data, on_cpu, tmp_path):
     words = RUNS[name](*data)
     with stored_as_tensors():
-        on_cpu = train(words, tmp_path / "run", device="auto", stop=3)
+        before = train(words, tmp_path / "run", device="auto", stop=3)
         with pretended_gpu() as device:
             share_trials(device)
             on_gpu = train(words, tmp_path / "run", device="auto", stop=6)
         again = train(words, tmp_path / "run", device="auto", stop=9)
-    losses = [*on_cpu.losses, *on_gpu.losses, *again.losses]
-    whole = train(words, tmp_path / "whole", device="cpu", stop=9)
-    assert losses == pytest.approx(whole.losses, rel=1e-2)
+    losses = [*before.losses, *on_gpu.losses, *again.losses]
+    assert losses == pytest.approx(on_cpu(name).losses, rel=1e-2)

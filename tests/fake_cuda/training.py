@@ -22,6 +22,7 @@ from fieldwatch.recon.data import solid_photos
 from fieldwatch.recon.data.colmap import write_colmap
 from fieldwatch.recon.transfers import copies
 from fieldwatch.run.step import Step
+from small_products import small_products
 
 _EVERYWHERE = ["--threads", "1", "--no-doctor"]
 _SPLATS = (
@@ -204,7 +205,7 @@ def train(
         if step.index == stop:
             os.kill(os.getpid(), signal.SIGTERM)
 
-    with _watched(training, watch):
+    with _watched(training, watch), small_products():
         try:
             code = main([*words, "--device", device, *_EVERYWHERE, "--out", str(folder)])
         except Interrupted as end:

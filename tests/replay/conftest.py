@@ -1,9 +1,7 @@
 """A stranger's loop with faults that can be planted at a known step, and runs trained by it."""
 
 import hashlib
-import os
 import runpy
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -121,14 +119,12 @@ def train(loop, tmp_path, monkeypatch) -> Callable[[str], Path]:
 
 
 @pytest.fixture
-def train_and_die(loop, tmp_path) -> Callable[[], Path]:
+def train_and_die(loop, tmp_path, python) -> Callable[[], Path]:
     """Train in a process that is killed with SIGKILL after step 25."""
 
     def call() -> Path:
         folder = tmp_path / "runs" / "killed"
-        environment = os.environ | {"PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
-        command = [sys.executable, str(loop), str(folder), "kill", "die"]
-        done = subprocess.run(command, env=environment, check=False, capture_output=True, text=True)
+        done = python(loop, folder, "kill", "die")
         assert done.returncode == -9, done.stderr
         return folder
 

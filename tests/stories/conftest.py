@@ -1,5 +1,6 @@
 """What a user has: a folder of frames, one of photos with cameras, and the program."""
 
+import socket
 import subprocess
 import sys
 
@@ -51,6 +52,22 @@ def tiny():
 def small():
     """Options of a splats training on few cores that makes no films."""
     return SMALL
+
+
+@pytest.fixture
+def run_two(start, surroundings):
+    """Run a command in two processes that torch.distributed joins; return what they printed and their exit codes."""
+
+    def run(*words):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        shared = surroundings | {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+        both = [start(*words, environment=shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)}) for rank in range(2)]
+        ends = [process.communicate() for process in both]
+        return "".join(map("".join, ends)), [process.returncode for process in both]
+
+    return run
 
 
 @pytest.fixture

@@ -28,6 +28,7 @@ from fieldwatch.recon.data.colmap import write_colmap
 from fieldwatch.recon.mesh import implicit_surface, write_mesh
 from fieldwatch.recon.pipelines.splats import Gaussians, SplatModel, SplatsConfig, prepare_scene
 from fieldwatch.recon.pipelines.splats.start import start_run
+from small_products import small_products
 
 ROOT = Path(__file__).parents[2]
 NOT_RUN = {
@@ -160,7 +161,8 @@ def scratch(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", f"{bin_folder}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("PYTHONPATH", str(ROOT / "src"))
     shutil.copytree(ROOT / "examples", tmp_path / "examples", ignore=shutil.ignore_patterns("__pycache__"))
-    return tmp_path
+    with small_products():
+        yield tmp_path
 
 
 def make_frames(folder):

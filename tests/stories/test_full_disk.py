@@ -2,13 +2,13 @@
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-TORTURE = Path(__file__).parents[2] / "benchmarks" / "torture"
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src"
+TORTURE = ROOT / "benchmarks" / "torture"
 TRIALS = """
 import json, signal, sys
 from pathlib import Path
@@ -33,11 +33,10 @@ print(json.dumps(found))
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory):
+def found(tmp_path_factory, forks):
     """What came of the trials; one process, since it forks and must not have threads."""
-    command = [sys.executable, "-c", TRIALS, str(TORTURE), str(tmp_path_factory.mktemp("disks"))]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False, env=environment)
+    words = ["-c", TRIALS, TORTURE, tmp_path_factory.mktemp("disks")]
+    done = forks.run(words, os.environ | {"PYTHONPATH": str(SOURCE)})
     assert done.returncode == 0, done.stderr[-3000:]
     answers = json.loads(done.stdout.splitlines()[-1])
     if answers["why"]:

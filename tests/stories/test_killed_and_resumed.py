@@ -8,7 +8,7 @@ import torch
 
 from fieldwatch import Checkpoints, read_history
 
-EPOCHS = 60
+EPOCHS = 36
 STEPS_PER_EPOCH = 7
 TOTAL = EPOCHS * STEPS_PER_EPOCH
 

@@ -3,8 +3,16 @@
 STEPS = 240
 
 
-def test_a_run_that_everything_happens_to_ends_as_an_undisturbed_one_does(benchmark, tmp_path):
+def test_a_run_that_everything_happens_to_ends_as_an_undisturbed_one_does(
+    benchmark, tmp_path, start_python, monkeypatch
+):
     nightly = benchmark("soak_normals")  # whose short form this is
+
+    def start(folder, steps, *, disturbed):
+        more = ["--disturbed"] if disturbed else []
+        return start_python(nightly.__file__, "--steps", steps, "--worker", folder, *more)
+
+    monkeypatch.setattr(nightly, "start", start)
     found = nightly.soak(STEPS, tmp_path)
     first, second = found["kills"]
     assert STEPS * nightly.KILLS[0] <= first < second < STEPS

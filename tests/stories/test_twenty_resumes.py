@@ -2,10 +2,8 @@
 
 import importlib
 import json
-import os
 import random
 import signal
-import subprocess
 import sys
 from itertools import pairwise
 from pathlib import Path
@@ -59,12 +57,11 @@ def live_and_die(folder):
     return lives, forked(lambda _: train(folder, None)).end()
 
 
-def test_after_twenty_resumes_no_step_is_missing_or_there_twice(tmp_path):
+def test_after_twenty_resumes_no_step_is_missing_or_there_twice(tmp_path, python, surroundings):
     # A process of its own: the forks of one that has threads inherit their locks, OpenSSL's among them.
     root = Path(__file__).parents[2]
-    environment = os.environ | {"PYTHONPATH": f"{root / 'src'}:{root / 'benchmarks'}", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, __file__, str(tmp_path / "run")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False, env=environment)
+    path = f"{root / 'src'}:{root / 'benchmarks'}"
+    done = python(__file__, tmp_path / "run", environment=surroundings | {"PYTHONPATH": path})
     assert done.returncode == 0, done.stderr[-3000:]
     lives, last = json.loads(done.stdout.splitlines()[-1])
     assert len(lives) == RESUMES

@@ -1,10 +1,6 @@
 """Two processes train one surface: poses, grid and losses are those of one process, up to the order of sums."""
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,7 +10,6 @@ from fieldwatch.cli import main
 from fieldwatch.recon.data import synthetic_normal_maps, write_normal_maps
 from fieldwatch.record import read_events
 
-ROOT = Path(__file__).parents[2]
 STEPS = 24
 WORDS = (
     f"train normals --steps {STEPS} --nominal 240 --threads 1 --device cpu --levels 3 "
@@ -37,25 +32,15 @@ EXACT = ("Statistics/rays", "Statistics/occupied_frac", "Guard/refused")
 """Records that are the same in every digit: what is decided by them is, too."""
 
 
-def torchrun(words):
-    """Run with two processes; returns the exit code, and what was printed."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "fieldwatch"]
-    environment = os.environ | {"PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
-    ended = subprocess.run(
-        [*command, *words], capture_output=True, text=True, env=environment, timeout=240, check=False
-    )
-    return ended.returncode, ended.stdout + ended.stderr
-
-
-def test_two_processes_train_the_surface_of_one(tmp_path, capsys):
+def test_two_processes_train_the_surface_of_one(tmp_path, capsys, run_two):
     maps = write_normal_maps(synthetic_normal_maps(views=4, size=24), tmp_path / "maps")
     words = [*WORDS, *STAGES, "--data", str(maps), "--out"]
     one = tmp_path / "one"
     two = tmp_path / "two"
     assert main([*words, str(one)]) in (0, 1)
     capsys.readouterr()
-    code, printed = torchrun([*words, str(two)])
-    assert code == 0, printed
+    printed, codes = run_two(*words, two)
+    assert codes == [0, 0], printed
 
     alone = read_history(one)
     shared = read_history(two)

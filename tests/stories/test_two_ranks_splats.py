@@ -1,10 +1,5 @@
 """Two processes share the views of each step: the losses and the growth of one process that draws them all."""
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
 from fieldwatch import read_history
@@ -12,7 +7,6 @@ from fieldwatch.cli import main
 from fieldwatch.recon.data import solid_photos
 from fieldwatch.recon.data.colmap import write_colmap
 
-ROOT = Path(__file__).parents[2]
 WORDS = (
     "--views-per-step 2 --schedule-scale 0.003 --coarse-iterations 12000 --test-iterations 12000 --held-out 4 "
     "-r density --prune-below 0.05 --growth-pull 4e-4 --exposure --mip --degree 1 --turntable 0 --threads 1 "
@@ -20,16 +14,13 @@ WORDS = (
 ).split()
 
 
-def test_two_processes_train_and_grow_as_one_does(tmp_path, capsys):
+def test_two_processes_train_and_grow_as_one_does(tmp_path, capsys, run_two):
     write_colmap(tmp_path / "photos", solid_photos(views=8, size=24, points=80, samples=1))
     words = ["train", "splats", "--data", str(tmp_path / "photos"), *WORDS]
     assert main([*words, "--out", str(tmp_path / "one")]) in (0, 1), capsys.readouterr().err
 
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
-    environment = os.environ | {"PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
-    command = [*torchrun, "-m", "fieldwatch", *words, "--out", str(tmp_path / "two")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=240)
-    assert done.returncode == 0, done.stdout + done.stderr
+    printed, codes = run_two(*words, "--out", tmp_path / "two")
+    assert codes == [0, 0], printed
 
     one, two, second = (read_history(tmp_path / place) for place in ("one", "two", "two/ranks/1"))
     losses = one["Loss/total"].values.tolist()

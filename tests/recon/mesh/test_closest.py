@@ -1,5 +1,8 @@
 """Exact distances between points and triangles, against a search through all of them and closed forms."""
 
+import gc
+import weakref
+
 import numpy as np
 import pytest
 
@@ -62,6 +65,17 @@ def test_the_middle_of_a_ball_is_as_far_from_all_faces(forms):
     mesh = forms.icosphere(3)
     points = np.zeros((3, 3))
     assert SurfaceSearch(mesh).closest(points).distances == pytest.approx(by_all(mesh, points))
+
+
+def test_what_is_kept_for_a_mesh_is_built_once_and_ends_with_it(forms):
+    mesh = forms.icosphere(1)
+    kept = SurfaceSearch.kept_for(mesh)
+    assert SurfaceSearch.kept_for(mesh) is kept
+    assert SurfaceSearch.kept_for(forms.icosphere(1)) is not kept
+    gone = weakref.ref(kept)
+    del kept, mesh
+    gc.collect()
+    assert gone() is None
 
 
 def test_no_points_have_no_distances(forms):

@@ -149,7 +149,7 @@ class _AlignmentProblem:
             mesh=mesh,
             truth=truth,
             mesh_search=SurfaceSearch(mesh),
-            truth_search=SurfaceSearch(truth),
+            truth_search=SurfaceSearch.kept_for(truth),
             mesh_points=sample_surface(mesh, count, seed=seed),
             truth_points=sample_surface(truth, count, seed=seed + 1),
             keep=keep,

@@ -25,8 +25,10 @@ class _Level:
 
     def bounds(self, points: Float64[np.ndarray, "k 3"], boxes: Int64[np.ndarray, "k"]) -> Float64[np.ndarray, "k"]:
         """Return the squared distance of each point from its box, 0 inside. The boxes have a slack for rounding."""
-        within = np.einsum("kij,kj->ki", self.axes[boxes], points - self.middles[boxes])
-        beyond = np.maximum(np.abs(within) - self.reaches[boxes], 0)
+        # `take` copies whole rows; indexing by an array takes twice as long.
+        offsets = points - np.take(self.middles, boxes, axis=0)
+        within = np.einsum("kij,kj->ki", np.take(self.axes, boxes, axis=0), offsets)
+        beyond = np.maximum(np.abs(within) - np.take(self.reaches, boxes, axis=0), 0)
         return np.einsum("ki,ki->k", beyond, beyond)
 
 
@@ -80,7 +82,7 @@ class BoxTree:
         bounds = np.zeros(len(rows))
         for number, (level, starts) in enumerate(zip(self.levels, self.starts, strict=True)):
             # Prune: a box farther away than the bound cannot hold the nearest triangle.
-            bounds = level.bounds(points[rows], boxes)
+            bounds = level.bounds(np.take(points, rows, axis=0), boxes)
             # The second condition drops empty boxes: there may be fewer triangles than leaves.
             keep = (bounds <= squares[rows]) & (starts[boxes] < starts[boxes + 1])
             rows = rows[keep]
@@ -119,11 +121,11 @@ def _boxes(corners: Float64[np.ndarray, "m 3 3"], starts: np.ndarray) -> _Level:
     begins = starts[full]
     range_number = np.repeat(np.arange(len(full)), sizes[full])
     means = np.add.reduceat(corners.mean(1), begins, axis=0) / sizes[full, None]
-    offsets = corners - means[range_number, None]
+    offsets = corners - np.take(means, range_number, axis=0)[:, None]
     spreads = np.add.reduceat(np.einsum("mci,mcj->mij", offsets, offsets), begins, axis=0)
     # The eigenvectors of the second moments align the boxes with the surface.
     axes = np.linalg.eigh(spreads)[1].transpose(0, 2, 1)
-    local = np.einsum("mij,mcj->mci", axes[range_number], offsets)
+    local = np.einsum("mij,mcj->mci", np.take(axes, range_number, axis=0), offsets)
     low = np.minimum.reduceat(local.min(1), begins, axis=0)
     high = np.maximum.reduceat(local.max(1), begins, axis=0)
     # Slack, so that rounding leaves no corner outside its box.

@@ -1,6 +1,7 @@
 """Exact closest points on a surface: distances to the triangles, not to samples of them."""
 
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from jaxtyping import Float64, Int64
@@ -53,6 +54,19 @@ class SurfaceSearch:
         self._landmarks = KDTree(np.concatenate([mesh.corners.mean(1), mesh.vertices[used]]))
         self._landmark_faces = np.concatenate([np.arange(len(mesh.faces)), first // 3])
 
+    @classmethod
+    def kept_for(cls, mesh: Triangles) -> "SurfaceSearch":
+        """Return the search structure of a mesh, built at the first call and kept for as long as the mesh.
+
+        For a ground truth, which every evaluation of a training asks again.
+
+        Raises:
+            MeshError: the mesh has no faces.
+        """
+        if mesh not in _KEPT:
+            _KEPT[mesh] = cls(mesh)
+        return _KEPT[mesh]
+
     def closest(self, points: Float64[np.ndarray, "n 3"]) -> ClosestPoints:
         """Return the closest point of the surface for each query point.
 
@@ -104,8 +118,9 @@ class SurfaceSearch:
         for start in range(0, len(rows), _PAIRS):
             row = rows[start : start + _PAIRS]
             face = candidates[start : start + _PAIRS]
-            point = nearest_on_triangles(points[row], self._corners[face])
-            squared = np.square(points[row] - point).sum(1)
+            queried = np.take(points, row, axis=0)
+            point = nearest_on_triangles(queried, np.take(self._corners, face, axis=0))
+            squared = np.square(queried - point).sum(1)
             nearer = np.flatnonzero(squared < squares[row])
             # With repeated rows the last assignment wins: sort the nearest of each point to the end.
             nearer = nearer[np.lexsort((-squared[nearer], row[nearer]))]
@@ -113,6 +128,9 @@ class SurfaceSearch:
             nearest[row] = point[nearer]
             squares[row] = squared[nearer]
             faces[row] = face[nearer]
+
+
+_KEPT: WeakKeyDictionary[Triangles, SurfaceSearch] = WeakKeyDictionary()
 
 
 def closest_points(

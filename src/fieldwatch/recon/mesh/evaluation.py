@@ -179,8 +179,8 @@ def evaluate_mesh(  # noqa: PLR0913  a protocol has that many settings; all but 
         thinned_for(_points(surface, samples, (style, cameras, masks), seed + number), used_lengths, whose)
         for number, (surface, whose) in enumerate(((aligned, "the mesh"), (truth, "the truth")))
     ]
-    # Built once: point distances and vertex errors both use it.
-    search = SurfaceSearch(truth)
+    # Point distances, vertex errors and the next evaluation all use it.
+    search = SurfaceSearch.kept_for(truth)
     to_truth, to_mesh = _distances(style, clouds, (aligned, truth), search)
     return MeshEvaluation(
         style=style,

@@ -81,6 +81,17 @@ class MeshRenderer:
         samples: int = 2,
     ) -> UInt8[np.ndarray, "height width 3"]:
         """Render the mesh; see :func:`render_mesh`."""
+        return self.render_shadings(camera, (shading,), background=background, samples=samples)[0]
+
+    def render_shadings(
+        self,
+        camera: Camera,
+        shadings: Sequence[Shading],
+        *,
+        background: Color = BACKGROUND,
+        samples: int = 2,
+    ) -> list[UInt8[np.ndarray, "height width 3"]]:
+        """Render the mesh once per shading, all from the same rays; see :func:`render_mesh`."""
         if samples < 1:
             raise InputError(f"samples must be at least 1 ray along each axis of a pixel, got {samples}")
         # Supersampling renders a larger image and averages it.
@@ -89,12 +100,15 @@ class MeshRenderer:
         hit_pixels = torch.nonzero(hits.faces.view(-1) >= 0)[:, 0]
         face = hits.faces.view(-1)[hit_pixels]
         weights = hits.barycentrics.view(-1, 3)[hit_pixels]
-        image = torch.tensor(background, dtype=torch.float32)[:, None].repeat(1, view.height * view.width)
-        if len(hit_pixels):
-            image[:, hit_pixels] = self._shaded(face, weights, hit_pixels, view, shading).T
-        # Supersampling: the mean of all rays of a pixel.
-        picture = avg_pool2d(image.view(3, view.height, view.width), samples)
-        return picture.round().clamp(0, 255).byte().permute(1, 2, 0).contiguous().numpy()
+        pictures = []
+        for shading in shadings:
+            image = torch.tensor(background, dtype=torch.float32)[:, None].repeat(1, view.height * view.width)
+            if len(hit_pixels):
+                image[:, hit_pixels] = self._shaded(face, weights, hit_pixels, view, shading).T
+            # Supersampling: the mean of all rays of a pixel.
+            picture = avg_pool2d(image.view(3, view.height, view.width), samples)
+            pictures.append(picture.round().clamp(0, 255).byte().permute(1, 2, 0).contiguous().numpy())
+        return pictures
 
     def _view(self, camera: Camera) -> View:
         far = float((self._vertices - camera.position.double()).norm(dim=-1).max())
@@ -251,11 +265,8 @@ def mesh_still(
     cameras = turntable_cameras(mesh, views, size, up=up)
     renderer = MeshRenderer(mesh)
     shadings: tuple[Shading, ...] = ("color", "clay") if renderer.colored else ("clay", "normals")
-    rows = [
-        np.concatenate([renderer.render(camera, shading=shading, background=background) for camera in cameras], axis=1)
-        for shading in shadings
-    ]
-    return np.concatenate(rows)
+    columns = [np.concatenate(renderer.render_shadings(camera, shadings, background=background)) for camera in cameras]
+    return np.concatenate(columns, axis=1)
 
 
 def _around(mesh: Triangles) -> tuple[Float64[np.ndarray, "3"], float]:

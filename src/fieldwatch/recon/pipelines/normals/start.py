@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -222,8 +222,9 @@ def _truth(config: NormalsConfig, maps: NormalSet) -> Any:
     return None if maps.mesh is None else partial(_true_mesh, maps)
 
 
+@cache
 def built_in_truth() -> Triangles:
-    """Return the surface of the built-in object as a mesh."""
+    """Return the surface of the built-in object as a mesh, the same for all runs of the process."""
     solid = SolidUnion()
 
     def distance(points: Float64[np.ndarray, "n 3"]) -> Float64[np.ndarray, "n"]:
