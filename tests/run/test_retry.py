@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import nn
 
-from fieldwatch import MicroBatches, Outputs, Run, Saving, Terms
+from fieldwatch import Checkpoints, MicroBatches, Outputs, Run, Saving, Terms
 from fieldwatch.checkpoint import RandomState
 from fieldwatch.record import read_events, read_history
 from fieldwatch.run import shortage_of
@@ -225,7 +225,7 @@ def test_a_failed_attempt_holds_no_memory_when_the_next_one_begins(tmp_path):
 LIMITED = """
 import resource, sys, psutil, torch
 from torch import nn
-from fieldwatch import MicroBatches, Outputs, Run, Terms
+from fieldwatch import Checkpoints, MicroBatches, Outputs, Run, Terms
 torch.set_num_threads(1)
 model, parts = nn.Linear(64, 1), MicroBatches("batch", most=16)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -257,3 +257,20 @@ def test_a_run_survives_a_real_out_of_memory_error(tmp_path):
     assert {event["step"] for event in events} == {1}
     assert events[0]["requested"] == 2**28
     assert "256.00 MiB were requested" in events[0]["why"]
+
+
+def test_checks_of_the_loop_forget_the_failed_attempt(tmp_path):
+    failed = Toy().train(
+        tmp_path / "failed", saving=Saving(every=STEPS), fails=lambda step, count: (step, count) == (2, 1)
+    )
+    divided = Toy().train(tmp_path / "divided", saving=Saving(every=STEPS), more=(2, 2))
+    assert failed.losses == divided.losses
+    checks = [
+        Checkpoints(tmp_path / name / "checkpoints").read("last")["loop_checks"] for name in ("failed", "divided")
+    ]
+    columns = [one["forwards"]["model"]["columns"] for one in checks]
+    assert columns[0] is not None
+    torch.testing.assert_close(columns[0], columns[1], rtol=0, atol=0)
+    history = [read_history(tmp_path / name) for name in ("failed", "divided")]
+    for name in (name for name in history[0].names() if name.startswith("Forward/")):
+        assert history[0][name].values.tolist() == history[1][name].values.tolist()

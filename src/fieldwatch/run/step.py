@@ -490,6 +490,7 @@ class Step:
             samples=self.samples,
             verdict=self._verdict,
             updated=self._updated,
+            forwards=self._context.loop_checks.snapshot(),
         )
 
     def restore(self, snapshot: StepSnapshot) -> None:
@@ -498,6 +499,7 @@ class Step:
         self.host_values = snapshot.host_values.copy()
         self.samples = snapshot.samples
         self._verdict = snapshot.verdict
+        self._context.loop_checks.restore(snapshot.forwards)
 
     def _name_samples(self, sample: Samples | None, sample_loss: Float[Tensor, "batch"] | None) -> None:
         if sample is None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from fieldwatch.guard import Verdict
+from fieldwatch.run.loop_checks.forwards import ForwardSnapshot
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -17,6 +18,7 @@ class StepSnapshot:
         samples: names of the samples.
         verdict: verdict on the loss; None before it was observed.
         updated: whether the parameters were updated.
+        forwards: what the checks of the loop measured in forwards of the step; None if none is due.
     """
 
     device_values: dict[str, Tensor]
@@ -24,3 +26,4 @@ class StepSnapshot:
     samples: tuple[str, ...]
     verdict: Verdict | None
     updated: bool
+    forwards: ForwardSnapshot | None

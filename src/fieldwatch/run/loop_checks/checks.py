@@ -12,7 +12,7 @@ from fieldwatch.measure import Terms
 from fieldwatch.record import tags
 from fieldwatch.run.loop_checks.averages import AverageCheck
 from fieldwatch.run.loop_checks.evaluations import EvaluationModeCheck, RandomCheck
-from fieldwatch.run.loop_checks.forwards import ForwardCheck
+from fieldwatch.run.loop_checks.forwards import ForwardCheck, ForwardSnapshot
 from fieldwatch.run.loop_checks.loss_forms import LossFormCheck, has_yes_no_loss
 from fieldwatch.run.loop_checks.modes import ModeCheck
 from fieldwatch.run.loop_checks.optimizers import OptimizerCheck
@@ -73,6 +73,14 @@ class LoopChecks:
         """Note the index of a step that begins, and whether it records details."""
         self._forwards.begin(step, detailed=detailed)
         self._random.begin()
+
+    def snapshot(self) -> ForwardSnapshot | None:
+        """Return what a retry of the step must restore; None if that is nothing."""
+        return self._forwards.snapshot()
+
+    def restore(self, snapshot: ForwardSnapshot | None) -> None:
+        """Discard what was measured since the snapshot was taken."""
+        self._forwards.restore(snapshot)
 
     def evaluation(self) -> AbstractContextManager[None]:
         """Return a context manager for an evaluation that restores the random numbers."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import nullcontext
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import torch
 from jaxtyping import Float
@@ -21,6 +21,10 @@ _MOST_TENSORS = 4
 _MOST_PARTS = 8
 """Maximum number of modules of a container that are looked at."""
 _BATCH_NORM = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
+
+
+ForwardSnapshot: TypeAlias = list[tuple[bool, dict[str, Tensor], dict[str, Any]]]
+"""By module: whether a forward is due, what was measured at this step, and the state."""
 
 
 class ForwardCheck:
@@ -74,6 +78,22 @@ class ForwardCheck:
         self._tokens.last = None
         for probe in self._probes:
             probe.due = due
+
+    def snapshot(self) -> ForwardSnapshot | None:
+        """Return what a retry of the step must restore; None if no forward is due, so that nothing can change."""
+        if not any(probe.due for probe in self._probes):
+            return None
+        # Measurements replace their tensors and never write to them, so references are enough.
+        return [(probe.due, dict(probe.trained), probe.state_dict()) for probe in self._probes]
+
+    def restore(self, snapshot: ForwardSnapshot | None) -> None:
+        """Discard what was measured since the snapshot was taken."""
+        if snapshot is None:
+            return
+        for probe, (due, trained, state) in zip(self._probes, snapshot, strict=True):
+            probe.due = due
+            probe.trained = dict(trained)
+            probe.load_state_dict(state)
 
     def at_update(self) -> dict[str, Tensor]:
         """Return what was measured in the training forwards of the step, by metric name."""
