@@ -33,8 +33,9 @@ SCALE = "0.03"
 PLAIN = (
     *("--preset", "full", "--device", "cpu", "--regularization", "none", "--no-antialiased", "--flatness-weight", "0"),
     *("--lr-iterations", "None", "--growth-until", "7500", "--reset-every", "0"),
+    *("--growth-cap", "1000000", "--fill-points", "0", "--prune-floaters", "0", "--background", "black"),
 )
-"""3DGS alone: no surface terms, filters or resets; densification during the first half."""
+"""3DGS alone: no surface terms, filters, resets, limit, added points or sweeps; densification during the first half."""
 SHORT = (
     "--turntable",
     "0",

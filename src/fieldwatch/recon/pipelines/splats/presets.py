@@ -24,7 +24,7 @@ def default() -> SplatsConfig:
             fill_points=None,
             prune_floaters=FLOATERS,
         ),
-        surface=SurfaceOptions(flatness_weight=10.0, prune_hidden=1.0),
+        surface=SurfaceOptions(flatness_weight=10.0, prune_hidden=0.1),
     )
 
 
