@@ -1,5 +1,8 @@
 """The window of a scene: it answers on this machine only, and shows Gaussians, meshes and cameras with photos."""
 
+import importlib
+import inspect
+import random
 import socket
 import threading
 from dataclasses import replace
@@ -31,6 +34,16 @@ def camera(name):
     lens = {"width": 8, "height": 6, "fx": 8.0, "fy": 8.0, "cx": 4.0, "cy": 3.0}
     pose = look_at((3.0, 0.0, 0.0), (0.0, 0.0, 0.0), (0.0, 0.0, 1.0))
     return Camera(name=name, world_from_camera=pose.float(), **lens)
+
+
+def test_the_connections_of_a_window_leave_python_s_generator_to_the_training(port):
+    with BrowserWindow(open_scene(FILES / "scene.ply"), port=port):
+        connection = importlib.import_module("websockets.asyncio.connection")
+        # As its pings do, every 20 seconds.
+        assert "random.getrandbits(32)" in inspect.getsource(connection)
+        before = random.getstate()
+        connection.random.getrandbits(32)
+        assert random.getstate() == before
 
 
 def test_a_window_serves_its_page_on_this_machine(port, capsys):

@@ -2,6 +2,7 @@
 
 import io
 import math
+import random
 from collections.abc import Sequence
 from contextlib import redirect_stdout
 from importlib import import_module
@@ -53,11 +54,14 @@ def _viser() -> Any:
         InputError: it is not installed.
     """
     try:
-        return import_module("viser")
+        viser = import_module("viser")
+        # The pings of its connections draw from Python's generator, which belongs to the training.
+        import_module("websockets.asyncio.connection").random = random.Random()  # noqa: S311  no secret
     except ModuleNotFoundError as error:
         if error.name != "viser":
             raise
         raise InputError("the window needs viser, which is not installed: pip install 'fieldwatch[viewer]'") from error
+    return viser
 
 
 class BrowserWindow:
