@@ -42,7 +42,7 @@ def settings_finite(optimizers: Iterable[Optimizer]) -> bool:
     for optimizer in optimizers:
         for group in optimizer.param_groups:
             for value in group.values():
-                kind = cast("type[object]", type(value))
+                kind = value.__class__
                 if kind is float:
                     if not math.isfinite(value):
                         return False
