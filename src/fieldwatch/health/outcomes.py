@@ -181,7 +181,7 @@ _RARELY = 0.1
 _OWN_GROUPS = frozenset(
     {
         *(tags.LOSS, tags.GUARD, tags.FORWARD, tags.SAMPLE, tags.TIME, tags.MEMORY, tags.MACHINE),
-        *("Gradients", "Parameters", "LearningRate", "Baseline", "Growth", "Gaussians"),
+        *("Gradients", "Parameters", "LearningRate", "Baseline"),
     }
 )
 

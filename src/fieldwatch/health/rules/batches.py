@@ -10,8 +10,8 @@ from fieldwatch.base import number, percent
 from fieldwatch.health.finding import Finding, Severity
 from fieldwatch.health.outcomes import has_improved, is_evaluated
 from fieldwatch.health.rule import HealthRule
+from fieldwatch.health.rules.poor_results import ends_poorly, learned_by_heart
 from fieldwatch.health.rules.rates import highest_rate
-from fieldwatch.health.rules.results import ends_poorly, learned_by_heart
 from fieldwatch.health.thresholds import threshold
 from fieldwatch.health.window import finished, finite_median, first_sustained, is_signed, on_steps
 from fieldwatch.record import History, Series, tags

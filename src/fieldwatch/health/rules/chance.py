@@ -30,8 +30,8 @@ from fieldwatch.health.outcomes import (
 )
 from fieldwatch.health.rule import HealthRule
 from fieldwatch.health.rules.finite import NonFinite
+from fieldwatch.health.rules.poor_results import ends_poorly, has_poor_result
 from fieldwatch.health.rules.rates import RateTooHigh
-from fieldwatch.health.rules.results import ends_poorly, has_poor_result
 from fieldwatch.health.thresholds import threshold
 from fieldwatch.health.window import finished, finite_median
 from fieldwatch.record import History, tags

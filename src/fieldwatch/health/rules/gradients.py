@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fieldwatch.base import number
 from fieldwatch.health.finding import Finding, Severity
 from fieldwatch.health.rule import HealthRule
-from fieldwatch.health.rules.results import ends_poorly
+from fieldwatch.health.rules.poor_results import ends_poorly
 from fieldwatch.health.thresholds import SMDEBUG, threshold
 from fieldwatch.health.window import Span, between, finished, first_sustained, on_steps, phases, spans, trailing_mean
 from fieldwatch.record import History, Series, tags

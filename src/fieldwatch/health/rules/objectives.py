@@ -20,7 +20,7 @@ from fieldwatch.health.outcomes import (
 )
 from fieldwatch.health.rule import HealthRule
 from fieldwatch.health.rules.chance import falls_short
-from fieldwatch.health.rules.results import ends_poorly
+from fieldwatch.health.rules.poor_results import ends_poorly
 from fieldwatch.health.thresholds import threshold
 from fieldwatch.health.window import finished, finite_median, is_signed
 from fieldwatch.record import History, tags

@@ -9,7 +9,7 @@ import numpy as np
 from fieldwatch.base import number, percent
 from fieldwatch.health.finding import Finding
 from fieldwatch.health.rule import HealthRule
-from fieldwatch.health.rules.results import ends_poorly, has_stalled
+from fieldwatch.health.rules.poor_results import ends_poorly, has_stalled
 from fieldwatch.health.thresholds import threshold
 from fieldwatch.health.window import finite_median, first_sustained, on_steps
 from fieldwatch.record import History, tags

@@ -11,7 +11,7 @@ from fieldwatch.health.finding import Finding, Severity
 from fieldwatch.health.outcomes import is_played, loss_reduction
 from fieldwatch.health.rule import HealthRule
 from fieldwatch.health.rules.gradients import GradientVanishing
-from fieldwatch.health.rules.results import ends_poorly, has_stalled
+from fieldwatch.health.rules.poor_results import ends_poorly, has_stalled
 from fieldwatch.health.rules.terms import TermNotLearned
 from fieldwatch.health.thresholds import threshold
 from fieldwatch.health.window import LOOKBACK, finished, first_sustained, is_signed, on_steps

@@ -9,7 +9,7 @@ from fieldwatch.base import percent
 from fieldwatch.health.finding import Finding, Severity
 from fieldwatch.health.outcomes import CLASS_SUM_BOUND, CLASS_SUM_REASON, classifiers, head_median, late
 from fieldwatch.health.rule import HealthRule
-from fieldwatch.health.rules.results import ends_poorly
+from fieldwatch.health.rules.poor_results import ends_poorly
 from fieldwatch.health.thresholds import threshold
 from fieldwatch.health.window import finished
 from fieldwatch.record import History, tags

@@ -10,7 +10,7 @@ from fieldwatch.base import percent
 from fieldwatch.health.finding import Finding, Severity, first_per_subject
 from fieldwatch.health.rule import HealthRule
 from fieldwatch.health.rules.chance import falls_short
-from fieldwatch.health.rules.results import ends_poorly
+from fieldwatch.health.rules.poor_results import ends_poorly
 from fieldwatch.health.thresholds import threshold
 from fieldwatch.record import History, tags
 

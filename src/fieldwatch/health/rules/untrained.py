@@ -9,7 +9,7 @@ import numpy as np
 from fieldwatch.base import number, percent
 from fieldwatch.health.finding import Finding, Severity
 from fieldwatch.health.rule import HealthRule
-from fieldwatch.health.rules.results import ends_poorly
+from fieldwatch.health.rules.poor_results import ends_poorly
 from fieldwatch.health.thresholds import threshold
 from fieldwatch.health.window import finished
 from fieldwatch.record import History, tags

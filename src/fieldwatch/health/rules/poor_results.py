@@ -1,0 +1,111 @@
+"""Whether a finished run calls for a cause: facts that may be meant are faults only then."""
+
+import numpy as np
+
+from fieldwatch.health.outcomes import (
+    FRACTIONS,
+    NATURAL,
+    core_words,
+    held_out_metrics,
+    implied_accuracy_gap,
+    loss_ends,
+    loss_reduction,
+    name_words,
+)
+from fieldwatch.health.rules.results import HeldOutGap, NoProgress, WorseThanNothing
+from fieldwatch.health.window import finished, finite_median, is_signed
+from fieldwatch.record import History, tags
+
+_LOW = 0.5
+"""Held-out fractions below it, or losses above this part of the first one, are far from done."""
+_POOR = 0.3
+"""Relative fall of the loss below which a run has learned little."""
+_FAR = 3.0
+"""Ratio of held-out and training loss from which the training data were learned by heart."""
+_IMPLIED = 0.25
+"""Difference between the accuracy that the training loss implies and the held-out one."""
+
+
+def ends_poorly(history: History) -> bool:
+    """Return whether a run has ended with a result that calls for a cause.
+
+    Rules for facts that are no fault by themselves (one batch that is all of the data, batch norms of one sample) are
+    warnings only then: the loss has hardly fallen, or held-out data show far less than the training data.
+    """
+    if not finished(history):
+        return False
+    fallen = loss_reduction(history)
+    if fallen is not None and (fallen < _POOR or (fallen < _HALF and has_stalled(history) and not _is_good(history))):
+        return True
+    return has_poor_result(history) or _learned_by_heart(history) or _is_low(history)
+
+
+def _is_low(history: History) -> bool:
+    """Return whether a held-out fraction (accuracy, overlap) is near 0 at the end, and no other one is high."""
+    fractions = [
+        float(history[name].values[-1])
+        for name, better in held_out_metrics(history).items()
+        if better == "higher" and name_words(name) & FRACTIONS and float(np.nanmin(history[name].values)) >= 0
+    ]
+    return bool(fractions) and min(fractions) < _VERY_LOW and max(fractions) < _LOW
+
+
+def _is_good(history: History) -> bool:
+    """Return whether a held-out fraction or correlation is near its best value."""
+    for name, better in held_out_metrics(history).items():
+        bounded = name_words(name) & FRACTIONS or name_words(name) & set(NATURAL)
+        last = float(history[name].values[-1])
+        if better == "higher" and bounded and (_GOOD <= last <= 1 or 100 * _GOOD <= last <= _WHOLE):
+            return True
+    return False
+
+
+_VERY_LOW = 0.2
+_HALF = 0.5
+_GOOD = 0.8
+_WHOLE = 100.0
+
+
+def has_stalled(history: History) -> bool:
+    """Return whether the loss of a finished run has hardly fallen after its first quarter, and was not low by then."""
+    if not finished(history) or tags.TOTAL not in history or is_signed(history[tags.TOTAL].values):
+        return False
+    values = history[tags.TOTAL].values
+    quarter = len(values) // 4
+    if quarter < _LEAST_QUARTER:
+        return False
+    first, second, last = (
+        finite_median(part) for part in (values[:5], values[quarter : 2 * quarter], values[-quarter:])
+    )
+    return last > _STALLED * second and last > _LOW * first
+
+
+_LEAST_QUARTER = 16
+_STALLED = 0.9
+
+
+def has_poor_result(history: History) -> bool:
+    """Return whether held-out results are poor, whatever the loss says: in a game, losses need not fall."""
+    return bool(NoProgress()(history) or HeldOutGap()(history) or WorseThanNothing()(history))
+
+
+def learned_by_heart(history: History) -> bool:
+    """Return whether the training loss has fallen and held-out data show nothing of it."""
+    fallen = loss_reduction(history)
+    if not finished(history) or fallen is None or fallen < _POOR:
+        return False
+    return bool(NoProgress()(history) or HeldOutGap()(history)) or _learned_by_heart(history)
+
+
+def _learned_by_heart(history: History) -> bool:
+    """Return whether the final loss is far below that of held-out data, or implies a far higher accuracy."""
+    if tags.TOTAL not in history or is_signed(history[tags.TOTAL].values):
+        return False
+    began, ended = loss_ends(history[tags.TOTAL].values)
+    for name, better in held_out_metrics(history).items():
+        last = float(history[name].values[-1])
+        if better == "lower" and "loss" in core_words(name) and last > _FAR * ended and last - ended > 0.05 * began:
+            return True
+        if ended < began and implied_accuracy_gap(history, name, ended) > _IMPLIED:
+            return True
+    return False
