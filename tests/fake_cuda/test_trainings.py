@@ -90,7 +90,7 @@ def assert_same_state(one: Training, other: Training) -> None:
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_a_run_on_the_device_is_that_on_the_cpu_goes_on_after_a_kill_and_ends(  # noqa: PLR0917
+def test_a_run_on_the_device_is_that_on_the_cpu_goes_on_after_a_kill_and_ends(  # noqa: PLR0917  fixtures
     fake_cuda, name, data, on_cpu, whole, tmp_path
 ):
     words = RUNS[name](*data)

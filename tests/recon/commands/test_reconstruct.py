@@ -1,8 +1,11 @@
 """``fieldwatch reconstruct``: stages by input, refusals, and a reconstruction that is interrupted and continued."""
 
 import json
+import os
 import shutil
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -120,13 +123,15 @@ def test_the_record_returns_what_was_written(tmp_path):
     assert again.file_of("train", "page") == again.file_of("mesh", "film") == ""
 
 
-@pytest.fixture
-def reconstruct(start):
-    """Start a reconstruction of the photos as a process of its own."""
-    return lambda out: start("reconstruct", PHOTOS, "-o", out, "--for", "splats", "--json", "--", *TINY)
+def reconstruct(out):
+    command = [sys.executable, "-m", "fieldwatch", "reconstruct", str(PHOTOS), "-o", str(out), "--for", "splats"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "src")}
+    return subprocess.Popen(
+        [*command, "--json", "--", *TINY], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
 
 
-def test_an_interrupted_reconstruction_continues(tmp_path, reconstruct):
+def test_an_interrupted_reconstruction_continues(tmp_path):
     out = tmp_path / "out"
     first = reconstruct(out)
     journal = out / "run" / "journal.jsonl"
