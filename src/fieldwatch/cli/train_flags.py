@@ -80,8 +80,7 @@ class TrainingFlags:
     log_every: int | None = None
     """Steps between two summary lines of RUN/log.txt: by default 100, or what the resumed run was started with."""
     viewer: bool = False
-    """Show the model in a browser while it trains (not for video); it can be paused, and the numbers stay the same.
-    Needs the extra viewer."""
+    """Show the model in a browser (extra viewer)."""
     viewer_port: int = 8080
     """Port of --viewer; from another machine: ssh -L 8080:localhost:8080 MACHINE."""
     strict: bool = False
