@@ -52,7 +52,7 @@ class ExtraSink:
         return self.make(output_path(folder, self.path))
 
 
-# A new sink needs an entry here, a switch of that name below, and its name in `NewRunFlags.main_flags`.
+# A new sink needs an entry here, a switch of that name below, and, if many want it, its name in `NewRunFlags.main_flags`.
 EXTRA_SINKS: Final[Mapping[str, ExtraSink]] = {
     "csv": ExtraSink(path="metrics.csv", make=Csv),
     "wandb": ExtraSink(path="wandb", make=Wandb),
@@ -106,7 +106,7 @@ class NewRunFlags(TrainingFlags):
         DATA: ("out", "preset", "doctor"),
         SAVING: ("resume",),
         MACHINE: ("supervise",),
-        RECORDS: ("viewer", "profile_tensors", "csv", "wandb", "mlflow", "strict", "json"),
+        RECORDS: ("viewer", "profile_tensors", "wandb", "mlflow", "strict", "json"),
     }
 
     out: Annotated[Path | None, tyro.conf.arg(aliases=("-o",))] = None
