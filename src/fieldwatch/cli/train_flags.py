@@ -52,7 +52,7 @@ class ExtraSink:
         return self.make(output_path(folder, self.path))
 
 
-# A new sink needs an entry here, a switch of that name below, and, if many want it, its name in `NewRunFlags.main_flags`.
+# A new sink needs an entry here and a switch of that name below; `NewRunFlags.main_flags` has those that many want.
 EXTRA_SINKS: Final[Mapping[str, ExtraSink]] = {
     "csv": ExtraSink(path="metrics.csv", make=Csv),
     "wandb": ExtraSink(path="wandb", make=Wandb),
