@@ -193,7 +193,7 @@ def test_several_processes_are_refused_before_they_start(tmp_path):
     trainer = pl.Trainer(
         devices=2, accelerator="cpu", strategy="ddp", logger=False, enable_checkpointing=False, callbacks=[watch]
     )
-    with pytest.raises(InputError, match="one process, got 2"):
+    with pytest.raises(InputError, match="got 2"):
         watch.resume(trainer)
     assert not (tmp_path / "run").exists()
 

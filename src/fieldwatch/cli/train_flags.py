@@ -52,7 +52,7 @@ class ExtraSink:
         return self.make(output_path(folder, self.path))
 
 
-# A new sink needs an entry here, a switch of that name below, and its name in `NewRunFlags.main_flags`.
+# A new sink needs an entry here and a switch of that name below; `NewRunFlags.main_flags` has those that many want.
 EXTRA_SINKS: Final[Mapping[str, ExtraSink]] = {
     "csv": ExtraSink(path="metrics.csv", make=Csv),
     "wandb": ExtraSink(path="wandb", make=Wandb),
@@ -80,8 +80,7 @@ class TrainingFlags:
     log_every: int | None = None
     """Steps between two summary lines of RUN/log.txt: by default 100, or what the resumed run was started with."""
     viewer: bool = False
-    """Show the model in a browser while it trains (not for video); it can be paused, and the numbers stay the same.
-    Needs the extra viewer."""
+    """Show the model in a browser (extra viewer)."""
     viewer_port: int = 8080
     """Port of --viewer; from another machine: ssh -L 8080:localhost:8080 MACHINE."""
     strict: bool = False
@@ -107,7 +106,7 @@ class NewRunFlags(TrainingFlags):
         DATA: ("out", "preset", "doctor"),
         SAVING: ("resume",),
         MACHINE: ("supervise",),
-        RECORDS: ("viewer", "profile_tensors", "csv", "wandb", "mlflow", "strict", "json"),
+        RECORDS: ("viewer", "profile_tensors", "wandb", "mlflow", "strict", "json"),
     }
 
     out: Annotated[Path | None, tyro.conf.arg(aliases=("-o",))] = None
