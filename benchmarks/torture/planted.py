@@ -110,7 +110,7 @@ SAVING = (
         file="run/saving.py",
         edits=(
             (
-                "            path = self._checkpoints.write(draft, threads=1)\n",
+                "            path = self._checkpoints.write(draft, threads=spare_threads())\n",
                 (
                     '            path = self._checkpoints.folder / f"step_{draft.step:010d}"\n'
                     "            self._outcomes.append(WrittenSave(save=save, path=path, took=0.0))\n"

@@ -92,7 +92,9 @@ def unpack(line: Mapping[str, Any], singles: int, doubles: int) -> UnpackedRows 
         doubles: number of its float64 columns.
 
     """
-    rows, first, text = line.get("rows"), line.get("step"), line.get("data")
+    rows = line.get("rows")
+    first = line.get("step")
+    text = line.get("data")
     if set(line) != {"packed", "rows", "step", "data"} or type(text) is not str:
         return None
     if type(rows) is not int or type(first) is not int or not 1 <= rows <= MOST_ROWS or not -_INT64 <= first < _INT64:

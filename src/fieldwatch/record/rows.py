@@ -270,7 +270,8 @@ class _PackedGroup:
 
     def take(self) -> tuple[int, RowLayout, Block]:
         """Return the number of the first line, the layout and the block of all lines, and begin anew."""
-        layout, contents = self.layout, self._contents
+        layout = self.layout
+        contents = self._contents
         assert layout is not None  # noqa: S101  the caller has checked
         self.layout = None
         self._contents = []

@@ -78,8 +78,8 @@ def test_parquet_holds_what_the_history_holds(folder, tmp_path):
     assert about[b"better"] == b"lower"
     assert b"Weighted sum of all active loss terms" in about[b"meaning"]
     assert orjson.loads(table.schema.metadata[b"config"])["lr"] == 0.1
-    verdict = orjson.loads(table.schema.metadata[b"verdict"])
-    assert verdict == {"level": "running", "state": "running", "errors": 0, "warnings": 1, "notes": 0}
+    findings = orjson.loads(table.schema.metadata[b"findings"])
+    assert findings == {"errors": 0, "warnings": 1, "notes": 0}
     epochs = pq.read_table(tmp_path / "out" / "epochs.parquet").to_pydict()
     assert (epochs["epoch"], epochs["step"], epochs["Eval/psnr"]) == ([1, 2], [500, 999], [530.0, 1029.0])
     (event,) = pq.read_table(tmp_path / "out" / "events.parquet").to_pylist()

@@ -20,7 +20,7 @@ from fieldwatch.record.exports.wide import ExportSource, batches, read_outlines
 from fieldwatch.record.manifest import read_manifest
 from fieldwatch.record.metric import Axis
 from fieldwatch.record.reading import note_damage, read_events
-from fieldwatch.record.sinks import verdict_facts
+from fieldwatch.record.sinks.verdict import finding_counts
 
 Target = Literal["parquet", "csv", "tensorboard"]
 TARGETS: tuple[Target, ...] = get_args(Target)
@@ -113,8 +113,8 @@ def _write_tables(source: ExportSource, draft: Path, to: Literal["parquet", "csv
     kind = ParquetTable if to == "parquet" else CsvTable
     config = orjson.dumps(dict(source.manifest.config), default=str).decode()
     found = (str(event.get("severity")) for event in read_events(source.folder) if event["kind"] == "finding")
-    verdict = orjson.dumps(verdict_facts(source.manifest.state, found)).decode()
-    about = {"run": source.folder.absolute().name, "config": config, "verdict": verdict}
+    findings = orjson.dumps(finding_counts(found)).decode()
+    about = {"run": source.folder.absolute().name, "config": config, "findings": findings}
     columns = {
         axis: Columns.of(axis, outline.columns, names_samples=outline.names_samples)
         for axis, outline in source.outlines.items()

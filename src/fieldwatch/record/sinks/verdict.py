@@ -18,14 +18,19 @@ def verdict_facts(state: RunState, severities: Iterable[str]) -> dict[str, Any]:
         ``level``, the word of the report as well: running, failed, findings, notes or healthy; ``state``; and the
         number of ``errors``, ``warnings`` and ``notes``.
     """
-    found = Counter(severities)
+    found = finding_counts(severities)
     if state in ("failed", "diverged"):
         level = "failed"
     elif state == "running":
         level = "running"
-    elif found["error"] or found["warning"]:
+    elif found["errors"] or found["warnings"]:
         level = "findings"
     else:
-        level = "notes" if found["note"] else "healthy"
-    counts = {"errors": found["error"], "warnings": found["warning"], "notes": found["note"]}
-    return {"level": level, "state": state, **counts}
+        level = "notes" if found["notes"] else "healthy"
+    return {"level": level, "state": state, **found}
+
+
+def finding_counts(severities: Iterable[str]) -> dict[str, int]:
+    """Return the number of ``errors``, ``warnings`` and ``notes`` among the findings with these severities."""
+    found = Counter(severities)
+    return {"errors": found["error"], "warnings": found["warning"], "notes": found["note"]}
