@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from fieldwatch.record import Manifest
 from fieldwatch.report.page import Panel
@@ -31,9 +31,11 @@ def explain_empty(panels: Sequence[Panel], manifest: Manifest) -> list[Panel]:
     facts = manifest.about.get(IMPORTED)
     if not isinstance(facts, Mapping):
         return list(panels)
-    return [_explained(panel, facts) if panel["kind"] == "empty" else panel for panel in panels]
+    return [
+        _explained(panel, cast("Mapping[str, Any]", facts)) if panel["kind"] == "empty" else panel for panel in panels
+    ]
 
 
-def _explained(panel: Panel, facts: Mapping[Any, Any]) -> Panel:
+def _explained(panel: Panel, facts: Mapping[str, Any]) -> Panel:
     missing = _MISSING.get(str(panel["id"]))
     return panel if missing is None else {**panel, "why": f"The imported {facts.get('tool', '')} run has {missing}."}

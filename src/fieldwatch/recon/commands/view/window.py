@@ -56,7 +56,8 @@ def _viser() -> Any:
     try:
         viser = import_module("viser")
         # The pings of its connections draw from Python's generator, which belongs to the training.
-        import_module("websockets.asyncio.connection").random = random.Random()  # noqa: S311  no secret
+        connection: Any = import_module("websockets.asyncio.connection")
+        connection.random = random.Random()  # noqa: S311  no secret
     except ModuleNotFoundError as error:
         if error.name != "viser":
             raise
