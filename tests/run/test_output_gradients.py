@@ -235,3 +235,19 @@ def test_yes_or_no_is_read_from_the_gradient_of_logits_and_of_probabilities(weig
 )
 def test_other_losses_are_not_taken_for_yes_or_no(loss):
     assert measured(linear(1), loss)["binary_spread"] > 0.1
+
+
+def test_the_state_of_an_earlier_version_is_restored():
+    model = nn.Linear(2, 3)
+    check = ForwardCheck()
+    check.open({"model": model})
+    check.begin(0, detailed=True)
+    model(torch.rand(4, 2))
+    state = check.state_dict()
+    del state["model"]["seen"]
+    check.close()
+    resumed = ForwardCheck()
+    resumed.load_state_dict(state)
+    resumed.open({"model": model})
+    resumed.close()
+    assert state["model"]["columns"] is not None

@@ -187,7 +187,8 @@ class _Probe:
         self._counts.counts = state["counts"]
         columns = state["columns"]
         self._columns = None if columns is None else (columns[0], columns[1])
-        self._seen.load_state_dict(state["seen"])
+        if "seen" in state:  # checkpoints of earlier versions do not have it
+            self._seen.load_state_dict(state["seen"])
         self._asked = state["asked"]
 
     def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: object) -> None:
