@@ -14,8 +14,8 @@ applied. The figure of merit is measured on clean data, by the benchmark, and is
 that is not "healthy" is a false alarm.
 
 Rules may be tuned on sets a, b and c. Sets a and b have the same faults with other data, models and magnitudes. Set c
-has other faults and other loops, and judged the rules before they were tuned on it. Set d, in yet other fields, judges
-them now: do not tune rules on it. The authors of c and d did not know the rules.
+has other faults and other loops, and judged the rules before they were tuned on it. Sets d and e, in yet other fields,
+judge them now: do not tune rules on them. The authors of c, d and e did not know the rules.
 """
 
 import argparse
