@@ -34,7 +34,7 @@ HEALTHY: tuple[Healthy, ...] = (
     SHARPEN.healthy("tiles"),
     SHARPEN.healthy("tiles turned over with their input", flips="both"),
     SHARPEN.healthy("tiles float16 whose scaler skips", scaler=2.0**24),
-    SHARPEN.healthy("tiles one at a time", batch=1),
+    dataclasses.replace(SHARPEN, good=2.0).healthy("tiles one at a time", batch=1),
     SHARPEN.healthy("tiles warm restarts", restarts=60),
     STRINGS.healthy("strings"),
     STRINGS.healthy("strings in two parts", stop=95),

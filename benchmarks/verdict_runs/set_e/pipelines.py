@@ -1,4 +1,4 @@
-"""Plants and healthy runs of the pipelines: photos of a room, normal maps of a cow and a vase, frames of two clips."""
+"""Plants and healthy runs of the pipelines: photos of a room, normal maps of a cow, frames of a clip."""
 
 import dataclasses
 from collections.abc import Callable
@@ -14,7 +14,6 @@ from verdict_runs.scenes import Spoil, normal_files, read_registered, write_regi
 
 Array = np.ndarray
 
-RATE = r"learning.?rate|\blr\b|--lr|\brates?\b"
 WORSE = r"worse|held.?out|mean colou?r|random|baseline|trivial|not (fall|decreas|improv)"
 ALL = "all photos, maps or frames"
 PHOTO = Fault(
@@ -104,24 +103,6 @@ def cow_maps(folder: Path) -> None:
     run_command(["data", "render-normals", str(mesh), "--out", str(folder), *words.split()])
 
 
-def vase(folder: Path) -> None:
-    """Render seven views of a vase."""
-    turns, rows = 30, 16
-    angle, height = np.meshgrid(np.arange(turns) * 2 * np.pi / turns, np.linspace(-0.8, 0.8, rows), indexing="ij")
-    radius = np.where(abs(height) > 0.79, 0.001, 0.4 + 0.15 * np.sin(4 * height))
-    places = np.stack([radius * np.cos(angle), height, radius * np.sin(angle)], -1).reshape(-1, 3)
-    lines = [f"v {x:.6f} {y:.6f} {z:.6f}" for x, y, z in places]
-    for i in range(turns):
-        for j in range(rows - 1):
-            a, b = i * rows + j + 1, (i + 1) % turns * rows + j + 1
-            lines += [f"f {a} {a + 1} {b + 1}", f"f {a} {b + 1} {b}"]
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    path = folder.parent / "vase.obj"
-    path.write_text("\n".join(lines) + "\n")
-    words = "--views 7 --size 28 --format npy --depth none --elevations 25 -25"
-    run_command(["data", "render-normals", str(path), "--out", str(folder), *words.split()])
-
-
 def interleaved(folder: Path) -> None:
     """Replace every second frame by one of another clip, as of a film with many cuts."""
     for i, path in enumerate(sorted(folder.glob("*.png"))):
@@ -133,26 +114,6 @@ def interleaved(folder: Path) -> None:
             Image.fromarray(np.stack([board, 255 - board, board // 2], -1).astype(np.uint8)).save(path)
 
 
-def flickering(folder: Path) -> None:
-    """Multiply the light of each frame by a random number, as an automatic exposure does."""
-    draw = np.random.default_rng(7)
-    for i in range(len(sorted(folder.glob("*.png")))):
-        factor = draw.uniform(0.25, 1.7)
-        scenes.change_frame(i, lambda pixels, factor=factor: factor * pixels)(folder)
-
-
-def fireworks(folder: Path) -> None:
-    """Write a clip that gets dark and bright again."""
-    folder.mkdir(parents=True)
-    y, x = (np.mgrid[0:24, 0:48] + 0.5) / 24
-    for i in range(16):
-        far = np.hypot(x - 1 - 0.02 * i, y - 0.5)
-        light = 0.55 + 0.4 * np.cos(i * 0.4)
-        ring = np.exp(-30 * (far - 0.1 - 0.03 * i) ** 2)
-        pixels = light * np.stack([ring, 0.5 * ring + 0.2 * y, 0.3 + 0.2 * x / 2], -1)
-        Image.fromarray(np.rint(255 * np.clip(pixels, 0, 1)).astype(np.uint8)).save(folder / f"{i:04d}.png")
-
-
 ROOM = Command(
     pipeline="splats",
     words=f"{SPLATS} --growth-cap 700 --schedule-scale 0.035 --regularization none",
@@ -161,10 +122,8 @@ ROOM = Command(
 )
 ROOM_VIEWS = dataclasses.replace(ROOM, figure=worst_view, good=-1.6)
 STEER = Command(pipeline="normals", words=f"{NORMALS} --steps 80", write=cow_maps, good=-11.0)
-VASE = Command(pipeline="normals", words=f"{NORMALS} --steps 80", write=vase, good=-9.0)
 HARE = Command(pipeline="video", words=f"{VIDEO} --epochs 40", write=scenes.bunny_frames(14, (44, 22), 2), good=21.0)
 HARE_FRAMES = dataclasses.replace(HARE, figure=last_value("Eval/PSNR_Stats/train_min"), good=22.0)
-SPARKS = Command(pipeline="video", words=f"{VIDEO} --epochs 40", write=fireworks, good=20.0)
 
 
 def spoilt(command: Command, name: str, fault: Fault, *spoils: Spoil, names: tuple[str, ...] = ()) -> Plant:
@@ -172,21 +131,8 @@ def spoilt(command: Command, name: str, fault: Fault, *spoils: Spoil, names: tup
     return dataclasses.replace(command.spoilt(name, "wrong sample", *spoils, names=names), fault=fault)
 
 
-def flagged(command: Command, name: str, cause: str, remedy: str, flags: str) -> Plant:
-    """Plant flags."""
-    fault = Fault(kind="settings of a pipeline", cause=cause, remedy=remedy)
-    return dataclasses.replace(command.flagged(name, "rate too high", flags), fault=fault)
-
-
 PIPELINES: tuple[Plant, ...] = (
     spoilt(ROOM_VIEWS, "room one photo upside down", PHOTO, scenes.change_photo(6, turned), names=("view_006",)),
-    spoilt(
-        ROOM_VIEWS,
-        "room one photo in negative",
-        PHOTO,
-        scenes.change_photo(9, lambda pixels: 1 - pixels),
-        names=("view_009",),
-    ),
     spoilt(
         ROOM,
         "room exposure from photo to photo",
@@ -213,8 +159,8 @@ PIPELINES: tuple[Plant, ...] = (
         full_masks,
     ),
     spoilt(
-        VASE,
-        "vase blue channel first",
+        STEER,
+        "steer blue channel first",
         Fault(
             kind=ALL,
             cause=rf"ax[ie]s|facing|outward|channel|\bsigns?\b|{WORSE}",
@@ -239,20 +185,10 @@ PIPELINES: tuple[Plant, ...] = (
         ),
         interleaved,
     ),
-    flagged(HARE, "hare rate / 3000", rf"{RATE}|update|unchanged|slow", RATE, "--lr 3e-6"),
-    flagged(
-        ROOM,
-        "room rate of the colors x500",
-        rf"{RATE}|colou?r|update|diverg",
-        r"--lr|learning.?rate",
-        "--lr-colors 1.25",
-    ),
 )
 
 HEALTHY_PIPELINES: tuple[Healthy, ...] = (
     ROOM.healthy("room"),
     STEER.healthy("steer"),
-    VASE.healthy("vase"),
     HARE.healthy("hare"),
-    SPARKS.healthy("sparks that darken"),
 )

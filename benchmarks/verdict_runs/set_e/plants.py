@@ -42,11 +42,11 @@ COLLAPSE = r"collaps|diversity|spread|modes?\b|degenerat|entropy|determinis"
 GRAPH = r"detach|no_grad|item\(\)|gradient|graph|\.data\b"
 
 JOINTS = Script(program=pictures.joints, good=0.9)
-SHARPEN = Script(program=pictures.sharpen, good=2.0)
+SHARPEN = Script(program=pictures.sharpen, good=2.7)
 STRINGS = Script(program=pictures.strings, good=0.8)
 ENCIPHER = Script(program=text.encipher, good=0.8)
-CLOZE = Script(program=text.cloze, good=0.8)
-DOCK = Script(program=agents.dock, good=-0.12)
+CLOZE = Script(program=text.cloze, good=0.6)
+DOCK = Script(program=agents.dock, good=-0.025)
 CATCH = Script(program=agents.catch, good=0.7)
 SPRING = Script(program=physics.spring, good=-0.1)
 SLICES = Script(program=physics.slices, good=20.0)
@@ -55,7 +55,7 @@ BONDED = Script(program=relations.bonded, good=0.8)
 CLAIMS = Script(program=relations.claims, good=0.2)
 TOWERS = Script(program=relations.towers, good=0.8)
 DOUBTS = Script(program=relations.doubts, good=0.8)
-ADAPT = Script(program=learning.adapt, good=-0.6)
+ADAPT = Script(program=learning.adapt, good=-0.12)
 COARSE = Script(program=learning.coarse, good=0.75)
 UNLABELED = Script(program=learning.unlabeled, good=0.55)
 SPIKES = Script(program=learning.spikes, good=0.75)
@@ -99,11 +99,6 @@ LOOPS: tuple[Plant, ...] = (
         named(WORSE, rf"{STUCK}|blank|{GAP}|class|mismatch", rf"blank|class|index|loss|same|{INPUTS}"),
         blank=0,
     ),
-    STRINGS.plant(
-        "strings written from right to left",
-        named(MISMATCH, rf"{GAP}|{STUCK}|revers|order", rf"revers|same|evaluat|split|{INPUTS}"),
-        reverses=True,
-    ),
     ENCIPHER.plant(
         "cipher loss counts the prompt",
         named(WORSE, rf"{STUCK}|mask|{GAP}|prompt", rf"mask|ignore|loss|{INPUTS}"),
@@ -114,20 +109,10 @@ LOOPS: tuple[Plant, ...] = (
         named(WORSE, rf"{GAP}|{STUCK}|shift|off by", rf"shift|same|evaluat|split|{INPUTS}"),
         shift=2,
     ),
-    ENCIPHER.plant(
-        "cipher places unknown",
-        named(WORSE, rf"{STUCK}|position|place|{GAP}", rf"position|encoding|information|architect|model|{INPUTS}"),
-        positions=False,
-    ),
     CLOZE.plant(
         "cloze sees only padding",
         named(WORSE, rf"{STUCK}|mask|padding|{GAP}", rf"mask|padding|invert|{INPUTS}"),
         padding="only",
-    ),
-    CLOZE.plant(
-        "cloze answers of other texts",
-        named(WORSE, rf"{STUCK}|pair|{GAP}", rf"{INPUTS}|batch"),
-        pairs=False,
     ),
     SLICES.plant(
         "slices degrees for radians",
@@ -149,14 +134,9 @@ LOOPS: tuple[Plant, ...] = (
         named(WORSE, rf"{STUCK}|{GAP}|window|jump|cut|bound", rf"window|jump|cut|bound|split|{INPUTS}"),
         cuts=True,
     ),
-    ORBITS.plant(
-        "orbits moments out of order",
-        named(WORSE, rf"{STUCK}|{GAP}|order|time", rf"order|time|sort|{INPUTS}"),
-        order="shuffled",
-    ),
     BONDED.plant(
         "bonds of the first molecule",
-        named(WORSE, rf"{STUCK}|index|offset|edge|batch|input|{GAP}", rf"index|offset|edge|batch|model|{INPUTS}"),
+        named(WORSE, rf"{STUCK}|index|offset|edge|batch|input|{GAP}|{BLOWN}", rf"index|offset|edge|batch|model|{INPUTS}"),
         offsets=False,
     ),
     BONDED.plant(
@@ -168,11 +148,6 @@ LOOPS: tuple[Plant, ...] = (
         "bonds sorted without their properties",
         named(WORSE, rf"{STUCK}|{GAP}|order|sort", rf"sort|{INPUTS}"),
         sorted_inputs=True,
-    ),
-    BONDED.plant(
-        "bonds properties as a column",
-        named(WORSE, rf"{STUCK}|broadcast|shape", rf"broadcast|shape|loss|squeeze|{INPUTS}"),
-        loss="column",
     ),
     TOWERS.plant(
         "towers each query with the next item",
@@ -406,34 +381,11 @@ LOOPS: tuple[Plant, ...] = (
         Named(kind=RATES, cause=rf"{RATE}|{BLOWN}|{DEAD}|update", fixes=(Fix(words=RATE, rate="rate"),)),
         rate=0.4,
     ),
-    CLOZE.plant(
-        "cloze rate / 1000",
-        Named(kind=RATES, cause=rf"{SMALL}|{STUCK}", fixes=(Fix(words=RATE, rate="rate"),)),
-        rate=3e-6,
-    ),
     ENCIPHER.plant(
         "cipher schedule stepped at each batch",
         named(RATES, rf"{SMALL}|zero|{STUCK}", rf"{SCHEDULE}|batch"),
         micro=4,
         anneals="batches",
-    ),
-    COARSE.plant(
-        "coarse clipped at a ten-thousandth",
-        Named(
-            kind=RATES,
-            cause=rf"clip|{SMALL}|{STUCK}",
-            fixes=(Fix(words=r"clip"), Fix(words=RATE, settings={"rate": 5.0}, rate="rate")),
-        ),
-        clip=1e-4,
-    ),
-    COARSE.plant(
-        "coarse decay of one",
-        Named(
-            kind=RATES,
-            cause=rf"decay|{STUCK}|shr[aiu]nk|vanish|norm of (the )?(parameters|weights)|{COLLAPSE}",
-            fixes=(Fix(words=r"decay|regulari"), Fix(words=RATE, settings={"rate": 5e-3}, rate="rate")),
-        ),
-        decay=1.0,
     ),
     ADAPT.plant(
         "adapting inner rate / 10000",
