@@ -136,7 +136,13 @@ LOOPS: tuple[Plant, ...] = (
     ),
     BONDED.plant(
         "bonds of the first molecule",
-        named(WORSE, rf"{STUCK}|index|offset|edge|batch|input|{GAP}|{BLOWN}", rf"index|offset|edge|batch|model|{INPUTS}"),
+        named(
+            WORSE,
+            rf"{STUCK}|index|offset|edge|batch|input|{GAP}|{BLOWN}",
+            rf"index|offset|edge|batch|model|{INPUTS}",
+        ),
+            WORSE, rf"{STUCK}|index|offset|edge|batch|input|{GAP}|{BLOWN}", rf"index|offset|edge|batch|model|{INPUTS}"
+        ),
         offsets=False,
     ),
     BONDED.plant(
