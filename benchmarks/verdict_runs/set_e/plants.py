@@ -141,8 +141,6 @@ LOOPS: tuple[Plant, ...] = (
             rf"{STUCK}|index|offset|edge|batch|input|{GAP}|{BLOWN}",
             rf"index|offset|edge|batch|model|{INPUTS}",
         ),
-            WORSE, rf"{STUCK}|index|offset|edge|batch|input|{GAP}|{BLOWN}", rf"index|offset|edge|batch|model|{INPUTS}"
-        ),
         offsets=False,
     ),
     BONDED.plant(
