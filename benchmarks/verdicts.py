@@ -13,9 +13,9 @@ are), whether the remedy names the flag, line or data to change, and whether the
 applied. The figure of merit is measured on clean data, by the benchmark, and is not part of the record. A healthy run
 that is not "healthy" is a false alarm.
 
-Rules have been tuned on all of these sets. Sets a and b have the same faults with other data, models and magnitudes.
-Set c has other faults and other loops, and set d is in yet other fields; both judged the rules before they were tuned
-on them, and their authors did not know the rules. Only a new set can judge the rules of today.
+Rules have been tuned on sets a to d. Sets a and b have the same faults with other data, models and magnitudes. Set c
+has other faults and other loops, and set d is in yet other fields; both judged the rules before they were tuned on
+them. Set e judges them now: do not tune rules on it. The authors of c, d and e did not know the rules.
 """
 
 import argparse

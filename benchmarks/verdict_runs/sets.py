@@ -6,18 +6,22 @@ from .set_c import healthy as healthy_c
 from .set_c import plants as plants_c
 from .set_d import healthy as healthy_d
 from .set_d import plants as plants_d
+from .set_e import healthy as healthy_e
+from .set_e import plants as plants_e
 
 PLANTS: dict[str, tuple[Plant, ...]] = {
     "a": plants_a.PLANTS,
     "b": plants_b.PLANTS,
     "c": plants_c.PLANTS,
     "d": plants_d.PLANTS,
+    "e": plants_e.PLANTS,
 }
 HEALTHY: dict[str, tuple[Healthy, ...]] = {
     "a": healthy_a.HEALTHY,
     "b": healthy_b.HEALTHY,
     "c": healthy_c.HEALTHY,
     "d": healthy_d.HEALTHY,
+    "e": healthy_e.HEALTHY,
 }
 
 
