@@ -72,7 +72,7 @@ def test_json_is_the_account_and_writes_nothing(run, capsys):
 
 def test_what_is_no_report_is_not_written_over(run, tmp_path, capsys):
     (tmp_path / "thesis.html").write_text("<p>years of work</p>")
-    assert "no report" in refused(capsys, run, "-o", tmp_path / "thesis.html")
+    assert "thesis.html exists" in refused(capsys, run, "-o", tmp_path / "thesis.html")
     assert "is a file" in refused(capsys, run, "-o", tmp_path / "thesis.html" / "x.html")
     assert (tmp_path / "thesis.html").read_text() == "<p>years of work</p>"
 

@@ -44,7 +44,7 @@ OTHER_KERNELS = {
 SAME_NUMBERS = {
     "checkpoint/array.py",
     "checkpoint/snapshot.py",
-    "guard/update.py",
+    "guard/verdict.py",
     "measure/allocator.py",
     "measure/census/allocator.py",
     "measure/census/ledger.py",
@@ -64,7 +64,7 @@ SAME_NUMBERS = {
     "recon/pipelines/splats/start.py",
     "recon/pipelines/video/products.py",
     "recon/transfers/copies.py",
-    "run/loop_checks/forwards.py",
+    "run/loop_checks/input_samples.py",
     "run/loop_checks/output_gradients.py",
     "run/machine.py",
     "run/memory.py",

@@ -11,6 +11,10 @@ from torch import Tensor
 
 from fieldwatch.record import tags
 
+_TINY = 1e-12
+"""Least divisor. Everything here stays finite: a value that is not would look like the first sign of a broken run."""
+_FAR = 1e30
+"""Spread without yes-or-no targets."""
 _SMALL = 1e-3
 """Gradients of outputs that are nearly certain are too small for a ratio, and outputs that differ less are equal."""
 
@@ -18,7 +22,7 @@ _SMALL = 1e-3
 def binary_targets(
     name: str, values: Float[Tensor, " n"], gradient: Float[Tensor, " n"]
 ) -> dict[str, Float[Tensor, ""]]:
-    """Return what yes-or-no targets imply, by metric name; without a gradient, the values are NaN.
+    """Return what yes-or-no targets imply, by metric name; without a gradient, the spread is 1e30.
 
     Args:
         name: name of the tracked module.
@@ -32,28 +36,28 @@ def binary_targets(
     chances = values.sigmoid()
     off_logit = torch.where(yes, 1 - chances, chances)
     off_chance = torch.where(yes, 1 - values, values)
-    spread_logit = _largest_spread(size / off_logit.clamp_min(1e-30), off_logit, yes, live)
+    spread_logit = _largest_spread(size / off_logit.clamp_min(_TINY), off_logit, yes, live)
     # At a probability, the gradient of a right answer is not small: its size is w / p or w / (1 - p).
     inside = ((values >= 0) & (values <= 1)).all()
     kept = (1 - off_chance).clamp(0, 1)
-    spread_chance = torch.where(inside, _largest_spread(size * kept, kept, yes, live), torch.inf)
+    spread_chance = torch.where(inside, _largest_spread(size * kept, kept, yes, live), _FAR)
     is_chance = spread_chance < spread_logit
     # Equal outputs have equal gradients with many losses.
     differ = values.std() > _SMALL * values.abs().amax()
     said = torch.where(is_chance, values > 0.5, values > 0)
     off = torch.where(is_chance, off_chance, off_logit)
     # The weights of yes and no, as the gradient shows them; equal without a gradient loss of this form.
-    ratios = torch.where(is_chance, size * kept, size / off_logit.clamp_min(1e-30))
+    ratios = torch.where(is_chance, size * kept, size / off_logit.clamp_min(_TINY))
     weight = torch.where(yes, _mean(ratios, yes.float() * live), _mean(ratios, (~yes).float() * live)) * live
-    weighted = (weight * yes.float()).sum() / weight.sum()
+    weighted = (weight * yes.float()).sum() / weight.sum().clamp_min(_TINY)
     both = (said & yes).float() * live
     either = (said | yes).float() * live
     return {
-        tags.BINARY_SPREAD.tag(name): torch.where(differ, torch.minimum(spread_logit, spread_chance), torch.inf),
-        tags.BINARY_HITS.tag(name): ((said == yes).float() * live).sum() / number,
-        tags.BINARY_SHARE.tag(name): (yes.float() * live).sum() / number,
-        tags.BINARY_OVERLAP.tag(name): both.sum() / either.sum(),
-        tags.BINARY_LOSS.tag(name): (-(1 - off).clamp(1e-12, 1).log() * weight).sum() / weight.sum(),
+        tags.BINARY_SPREAD.tag(name): torch.where(differ, torch.minimum(spread_logit, spread_chance), _FAR),
+        tags.BINARY_HITS.tag(name): ((said == yes).float() * live).sum() / number.clamp_min(1),
+        tags.BINARY_SHARE.tag(name): (yes.float() * live).sum() / number.clamp_min(1),
+        tags.BINARY_OVERLAP.tag(name): both.sum() / either.sum().clamp_min(1),
+        tags.BINARY_LOSS.tag(name): (-(1 - off).clamp(1e-12, 1).log() * weight).sum() / weight.sum().clamp_min(_TINY),
         tags.BINARY_GUESS.tag(name): _entropy(weighted) + _entropy(1 - weighted),
     }
 
@@ -70,7 +74,7 @@ def _mean(values: Float[Tensor, " n"], counted: Float[Tensor, " n"]) -> Float[Te
 def _largest_spread(
     ratios: Float[Tensor, " n"], sizes: Float[Tensor, " n"], yes: Tensor, live: Float[Tensor, " n"]
 ) -> Float[Tensor, ""]:
-    """Return the larger relative deviation of the ratios of both targets; infinite without both of them."""
+    """Return the larger relative deviation of the ratios of both targets; 1e30 without both of them."""
     found: list[Tensor] = []
     for chosen in (yes, ~yes):
         counted = chosen.float() * live * (sizes > _SMALL).float()
@@ -78,5 +82,5 @@ def _largest_spread(
         mean = (ratios * counted).sum() / number.clamp_min(1)
         deviation = (((ratios - mean).square() * counted).sum() / number.clamp_min(1)).sqrt()
         # Two entries at least: a single one never deviates.
-        found.append(torch.where(number > 1, deviation / mean.clamp_min(1e-30), torch.inf))
+        found.append(torch.where(number > 1, (deviation / mean.clamp_min(_TINY)).clamp_max(_FAR), _FAR))
     return torch.maximum(found[0], found[1])
