@@ -50,6 +50,9 @@ class SharedCheckpoints(RunCheckpoints):
     def save_in_background(self, done: int, record: RunRecord, seconds: float) -> None:
         """Take a snapshot and return; a thread writes it."""
         with self._ranks.announced("a checkpoint"):
+            if not self._ranks.alone:
+                # Until every rank has written its rows: one that is killed later resumes from this checkpoint.
+                self._ranks.broadcast(None)
             super().save_in_background(done, record, seconds)
 
     def begin(self, step: int, record: RunRecord) -> None:
@@ -116,7 +119,9 @@ class FollowerCheckpoints(SharedCheckpoints):
         return Restored(step=restored.step, note={**restored.note, "sinks": {}, "elsewhere": True})
 
     def save_in_background(self, done: int, record: RunRecord, seconds: float) -> None:
-        """Leave the save to the first rank, see :meth:`save`."""
+        """Leave the save to the first rank, which waits for the rows of this rank, see :meth:`save`."""
+        record.flush()
+        self._ranks.broadcast(None)
         self.save(done, record, seconds)
 
     def save(self, done: int, record: RunRecord, seconds: float) -> None:
