@@ -103,8 +103,12 @@ def test_a_scene_with_warnings_fails_only_where_that_is_asked_for(drive, scene, 
 def test_a_try_that_takes_too_long_saves_and_goes_on_in_the_next(drive, scene):
     driver = drive(scene(steps=5, pause=0.15, timeout=0.5, retries=9))
     assert states(driver) == {"one": "healthy"}
-    assert "timeout of 0.5 s" in tries(driver)[0].cause
-    assert [one.first for one in tries(driver)][1:] == [one.reached for one in tries(driver)][:-1]
+    made = tries(driver)
+    assert "timeout of 0.5 s" in made[0].cause
+    # On a loaded machine, the time can end before the first step of a try.
+    assert all("timeout of 0.5 s" in one.cause for one in made if one.first is None)
+    begun = [made[0], *(one for one in made[1:] if one.first is not None)]
+    assert [one.first for one in begun][1:] == [one.reached for one in begun][:-1]
 
 
 def test_stop_lets_everything_save_and_the_same_command_goes_on(drive, scene, tmp_path):
