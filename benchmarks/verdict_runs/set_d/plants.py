@@ -3,43 +3,38 @@
 import dataclasses
 
 from verdict_runs.cases import Plant
+from verdict_runs.phrases import (
+    BLOWN,
+    COLLAPSE,
+    DEAD,
+    GAP,
+    HELD,
+    LOUD,
+    MISMATCH,
+    NUMBERS,
+    RATE,
+    RATES,
+    RESUME,
+    SAMPLE,
+    SCHEDULE,
+    SILENT,
+    SMALL,
+    STUCK,
+    TERMS,
+    WORSE,
+    named,
+)
 from verdict_runs.scripts import Fix, Named, Script
 
 from . import choices, language, making, rows, sound, space, vision
 from .pipelines import PIPELINES
 
-WORSE = "wrong targets or inputs"
-SAMPLE = "one sample is wrong"
-RATES = "rate or schedule"
-TERMS = "weights of the terms"
-SILENT = "parts that do not learn"
-MISMATCH = "training and evaluation differ"
-NUMBERS = "numbers of the machine"
 OVERFIT = "overfitting"
 LEAK = "memory leak"
-RESUME = "continued wrongly"
 
 # What a reader would accept as words for a fact. The words for a symptom are in all causes of their kind.
-STUCK = (
-    r"chance|constant|trivial|mean of the (targets|data)|learned ?nothing|no better than|worse than|stuck|plateau|"
-    r"not (fall|fallen|learn|improv|decreas)|no ?progress|baseline|uninformative|does not depend"
-)
-GAP = (
-    r"\bgap\b|overfit|over-fit|memori[sz]|held.?out|validation|generali[sz]|evaluation|train(ing)? and (test|eval|val)"
-)
 PAIRS = r"target|label|truth|annotation|pair|align|shuffl|data|mapping"
 INPUTS = rf"{PAIRS}|input|feature|preprocess|transform|normali[sz]|scal|augment"
-RATE = r"learning.?rate|\blr\b|\brates?\b|step size"
-SCHEDULE = rf"{RATE}|schedul|warm.?up|decay"
-SMALL = rf"{SCHEDULE}|updates? (is|are|ratio)|tiny|too (small|low|slow)|unchanged|hardly (move|change)|barely"
-BLOWN = r"diverg|explod|overflow|not finite|non.?finite|\bNaN\b|\bInf\b|blow|unbounded|grow|jump|spike"
-LOUD = r"dominat|share of the|outweigh|imbalance|conflict|weight"
-DEAD = (
-    r"no gradient|without (a )?gradient|zero gradient|gradients? (is|are|of) (exactly )?(0|zero)|dead|saturat|vanish|"
-    r"never (receive|change)|unchanged|detach|frozen"
-)
-HELD = r"optimizer|not (held|updated|stepped|trained)|unchanged|never (changes|updated)"
-COLLAPSE = r"collaps|diversity|spread|modes?\b|degenerat|entropy|determinis"
 
 BOXES = Script(program=vision.boxes, good=0.62)
 VEINS = Script(program=vision.veins, good=0.72)
@@ -59,11 +54,6 @@ REGION = Script(program=space.occupancy, good=0.8)
 SHAPES = Script(program=space.shapes, good=0.7)
 VALVES = Script(program=choices.valves, good=0.4)
 VOICES = Script(program=choices.triplets, good=0.85)
-
-
-def named(kind: str, cause: str, *fixes: str, names: tuple[str, ...] = ()) -> Named:
-    """Return a fault that any of some fixes mends by leaving it out."""
-    return Named(kind=kind, cause=cause, fixes=tuple(Fix(words=words) for words in fixes), names=names)
 
 
 def rated(cause: str, *more: Fix, setting: str = "rate") -> Named:

@@ -1,44 +1,39 @@
 """Plants of set e."""
 
 from verdict_runs.cases import Plant
+from verdict_runs.phrases import (
+    BLOWN,
+    COLLAPSE,
+    DEAD,
+    GAP,
+    HELD,
+    LOUD,
+    MISMATCH,
+    NUMBERS,
+    RATE,
+    RATES,
+    RESUME,
+    SAMPLE,
+    SCHEDULE,
+    SILENT,
+    SMALL,
+    STUCK,
+    TERMS,
+    WORSE,
+    named,
+)
 from verdict_runs.scripts import Fix, Named, Script
 
 from . import agents, learning, physics, pictures, relations, text
 from .pipelines import PIPELINES
 
-WORSE = "wrong targets or inputs"
-SAMPLE = "one sample is wrong"
-RATES = "rate or schedule"
-TERMS = "weights of the terms"
-SILENT = "parts that do not learn"
-MISMATCH = "training and evaluation differ"
-NUMBERS = "numbers of the machine"
 LEAK = "training sees the answer"
-RESUME = "continued wrongly"
 BACKWARD = "wrong sign or order"
 
 # What a reader would accept as words for a fact. The words for a symptom are in all causes of their kind.
-STUCK = (
-    r"chance|constant|trivial|mean of the (targets|data)|learned ?nothing|no better than|worse than|stuck|plateau|"
-    r"not (fall|fallen|learn|improv|decreas)|no ?progress|baseline|uninformative|does not depend"
-)
-GAP = (
-    r"\bgap\b|overfit|over-fit|memori[sz]|held.?out|validation|generali[sz]|evaluation|train(ing)? and (test|eval|val)"
-)
 FELL = r"sign|declin|fell|falls|worse|invert|opposite"
 PAIRS = r"target|label|truth|annotation|pair|align|shuffl|order|data|mapping"
 INPUTS = rf"{PAIRS}|input|feature|preprocess|transform|normali[sz]|scal|augment"
-RATE = r"learning.?rate|\blr\b|\brates?\b|step size"
-SCHEDULE = rf"{RATE}|schedul|warm.?up|decay"
-SMALL = rf"{SCHEDULE}|updates? (is|are|ratio)|tiny|too (small|low|slow)|unchanged|hardly (move|change)|barely"
-BLOWN = r"diverg|explod|overflow|not finite|non.?finite|\bNaN\b|\bInf\b|blow|unbounded|grow|jump|spike"
-LOUD = r"dominat|share of the|outweigh|imbalance|conflict|weight"
-DEAD = (
-    r"no gradient|without (a )?gradient|zero gradient|gradients? (is|are|of) (exactly )?(0|zero)|dead|saturat|vanish|"
-    r"never (receive|change)|unchanged|detach|frozen"
-)
-HELD = r"optimizer|not (held|updated|stepped|trained)|unchanged|never (changes|updated)"
-COLLAPSE = r"collaps|diversity|spread|modes?\b|degenerat|entropy|determinis"
 GRAPH = r"detach|no_grad|item\(\)|gradient|graph|\.data\b"
 
 JOINTS = Script(program=pictures.joints, good=0.9)
@@ -60,11 +55,6 @@ COARSE = Script(program=learning.coarse, good=0.75)
 UNLABELED = Script(program=learning.unlabeled, good=0.55)
 SPIKES = Script(program=learning.spikes, good=0.75)
 FORGE = Script(program=learning.forge, good=-0.15)
-
-
-def named(kind: str, cause: str, *fixes: str, names: tuple[str, ...] = ()) -> Named:
-    """Return a fault that any of some fixes mends by leaving it out."""
-    return Named(kind=kind, cause=cause, fixes=tuple(Fix(words=words) for words in fixes), names=names)
 
 
 LOOPS: tuple[Plant, ...] = (
