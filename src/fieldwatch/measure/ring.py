@@ -2,7 +2,7 @@
 
 import time
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -66,8 +66,7 @@ class RingTransfer:
         values = self._values.numpy()
         blocks: list[Block] = []
         first = 0
-        for _, run in groupby(self._row_infos, key=_block_key):
-            lines = list(run)
+        for lines in _runs(self._row_infos):
             blocks.append(_block(lines, values[first : first + len(lines)]))
             first += len(lines)
         return blocks
@@ -89,12 +88,16 @@ class HostTransfer:
         values = np.frombuffer(self._values, np.float32) if self._values else np.empty(0, np.float32)
         blocks: list[Block] = []
         first = 0
-        for _, run in groupby(self._row_infos, key=_block_key):
-            lines = list(run)
+        for lines in _runs(self._row_infos):
             width = len(lines[0].device_names)
             blocks.append(_block(lines, values[first : first + width * len(lines)].reshape(len(lines), width)))
             first += width * len(lines)
         return blocks
+
+
+def _runs(lines: Sequence[_RowInfo]) -> Iterator[list[_RowInfo]]:
+    """Yield the runs of consecutive rows that share a block."""
+    yield from (list(run) for _, run in groupby(lines, key=_block_key))
 
 
 def _block_key(line: _RowInfo) -> tuple[Axis, Names, Names, bool]:
@@ -123,7 +126,24 @@ def is_on_host(device: torch.device) -> bool:
     return device.type == "cpu"
 
 
-class HostRows:
+class _WaitingRows:
+    """Rows of steps that wait for their transfer to the writer thread."""
+
+    def __init__(self) -> None:
+        self._row_infos: list[_RowInfo] = []
+        self._last_take = time.monotonic()
+
+    def due(self) -> bool:
+        """Whether there is a full block of rows, or `MAX_WAIT_SECONDS` have passed since the last transfer."""
+        count = len(self._row_infos)
+        return count >= ROWS or (count > 0 and time.monotonic() - self._last_take > MAX_WAIT_SECONDS)
+
+    def _add(self, heading: "Heading", device_values: Mapping[str, Tensor], host_values: Mapping[str, float]) -> None:
+        info = _RowInfo(*heading, tuple(device_values), tuple(host_values), tuple(host_values.values()))
+        self._row_infos.append(info)
+
+
+class HostRows(_WaitingRows):
     """Collects one row of scalars per step on the host, for tensors on a CPU.
 
     Reading a scalar on a CPU takes a fraction of a microsecond, and waits for nothing. Values are rounded to float32,
@@ -131,10 +151,9 @@ class HostRows:
     """
 
     def __init__(self) -> None:
+        super().__init__()
         self.device = torch.device("cpu")
         self._values = array("f")
-        self._row_infos: list[_RowInfo] = []
-        self._last_take = time.monotonic()
 
     def write(self, heading: "Heading", device_values: Mapping[str, Tensor], host_values: Mapping[str, float]) -> None:
         """Add one row. The caller is responsible for taking the rows once they are ``due``.
@@ -143,14 +162,7 @@ class HostRows:
             TypeError: if a tensor is complex; the row is not added.
         """
         self._values.fromlist([value.item() for value in device_values.values()])
-        self._row_infos.append(
-            _RowInfo(*heading, tuple(device_values), tuple(host_values), tuple(host_values.values()))
-        )
-
-    def due(self) -> bool:
-        """Whether there is a full block of rows, or `MAX_WAIT_SECONDS` have passed since the last transfer."""
-        count = len(self._row_infos)
-        return count >= ROWS or (count > 0 and time.monotonic() - self._last_take > MAX_WAIT_SECONDS)
+        self._add(heading, device_values, host_values)
 
     def take(self) -> HostTransfer | None:
         """Return all rows and begin anew; None if there are no rows."""
@@ -163,7 +175,7 @@ class HostRows:
         return transfer
 
 
-class DeviceRing:
+class DeviceRing(_WaitingRows):
     """Collects one row of scalars per step in device memory.
 
     Writing a row is a single fused ``stack`` into preallocated memory, without synchronization or allocation. The set
@@ -174,12 +186,11 @@ class DeviceRing:
     """
 
     def __init__(self, device: torch.device) -> None:
+        super().__init__()
         self.device = device
         self._width = 64
         self._values = self._new_values()
         self._row_views: dict[int, Sequence[Tensor]] = {}
-        self._row_infos: list[_RowInfo] = []
-        self._last_take = time.monotonic()
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
 
     def write(self, heading: "Heading", device_values: Mapping[str, Tensor], host_values: Mapping[str, float]) -> None:
@@ -190,14 +201,7 @@ class DeviceRing:
             row = self._row(len(values))
             with torch.no_grad():
                 torch.stack(values, out=row)
-        self._row_infos.append(
-            _RowInfo(*heading, tuple(device_values), tuple(host_values), tuple(host_values.values()))
-        )
-
-    def due(self) -> bool:
-        """Whether the ring has a full block of rows, or `MAX_WAIT_SECONDS` have passed since the last transfer."""
-        full = len(self._row_infos) >= ROWS
-        return full or (bool(self._row_infos) and time.monotonic() - self._last_take > MAX_WAIT_SECONDS)
+        self._add(heading, device_values, host_values)
 
     def take(self) -> RingTransfer | None:
         """Start copying all rows to the host and clear the ring; None if there are no rows."""

@@ -122,7 +122,7 @@ class FollowerCheckpoints(SharedCheckpoints):
         """Leave the save to the first rank, which waits for the rows of this rank, see :meth:`save`."""
         record.flush()
         self._ranks.broadcast(None)
-        self.save(done, record, seconds)
+        super().save(done, record, seconds)  # has no items to save
 
     def save(self, done: int, record: RunRecord, seconds: float) -> None:
         """Leave the save to the first rank, and write this rank's record up to that checkpoint."""

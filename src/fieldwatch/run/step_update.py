@@ -107,14 +107,9 @@ class StepUpdates:
         if norms is None:
             raise ValueError("no parameter has a gradient: call terms.total.backward() before step.update(...)")
         step.device_values |= context.loop_checks.at_update(step.index, optimizers)
-        self._record_gradients(norms, optimizers)
+        self._record_gradients(norms, optimizers, others)
         # Decide before clipping, which turns a non-finite norm into non-finite gradients.
         refused = self._decide(norms.total, optimizers, verdict, scaler)
-        # Copies the parameters, so that they can be compared with their values after the update.
-        measured = context.details.due(step.index).groups
-        if others:
-            measured = tuple(name for name in norms.groups if measured is None or name in measured)
-        self._sizes = None if measured == () else UpdateSizes(watched, measured)
         clip = context.observer.clip(clip)
         if clip is not None:
             step.device_values |= clip_gradients(clip, norms.by_group(), norms.groups, norms.total)
@@ -208,7 +203,7 @@ class StepUpdates:
         self._refused = values[REFUSED] = _either(self._refused, counted)
         return refused
 
-    def _record_gradients(self, norms: GradientNorms, optimizers: Sequence[Optimizer]) -> None:
+    def _record_gradients(self, norms: GradientNorms, optimizers: Sequence[Optimizer], others: Collection[int]) -> None:
         context = self._context
         step = self._step
         values = step.device_values
@@ -223,11 +218,17 @@ class StepUpdates:
             )
         if due.averages:
             values |= context.loop_checks.measure()
+        watched = context.tracked.watched
         if due.groups != ():
-            values |= parameter_statistics(context.tracked.watched, due.groups)
+            values |= parameter_statistics(watched, due.groups)
+        measured = due.groups
+        if others:
+            measured = tuple(name for name in norms.groups if measured is None or name in measured)
+        # Copies the parameters, so that they can be compared with their values after the update.
+        self._sizes = None if measured == () else UpdateSizes(watched, measured)
         # At step 0 too: a later non-finite value only counts as divergence if an earlier one was finite.
         if step.index == 0 or due.state:
-            values |= state_norms(context.tracked.watched.owners().values(), optimizers)
+            values |= state_norms(watched.owners().values(), optimizers)
         for optimizer in optimizers:
             first = self._first_groups.setdefault(id(optimizer), self._number_of_groups)
             # Parameter groups without a name are numbered over all optimizers of the step.

@@ -36,18 +36,20 @@ def binary_targets(
     chances = values.sigmoid()
     off_logit = torch.where(yes, 1 - chances, chances)
     off_chance = torch.where(yes, 1 - values, values)
-    spread_logit = _largest_spread(size / off_logit.clamp_min(_TINY), off_logit, yes, live)
+    # What the weights of yes and no would be, if the outputs are logits, and if they are probabilities.
+    of_logit = size / off_logit.clamp_min(_TINY)
+    spread_logit = _largest_spread(of_logit, off_logit, yes, live)
     # At a probability, the gradient of a right answer is not small: its size is w / p or w / (1 - p).
     inside = ((values >= 0) & (values <= 1)).all()
     kept = (1 - off_chance).clamp(0, 1)
-    spread_chance = torch.where(inside, _largest_spread(size * kept, kept, yes, live), _FAR)
+    of_chance = size * kept
+    spread_chance = torch.where(inside, _largest_spread(of_chance, kept, yes, live), _FAR)
     is_chance = spread_chance < spread_logit
     # Equal outputs have equal gradients with many losses.
     differ = values.std() > _SMALL * values.abs().amax()
     said = torch.where(is_chance, values > 0.5, values > 0)
     off = torch.where(is_chance, off_chance, off_logit)
-    # The weights of yes and no, as the gradient shows them; equal without a gradient loss of this form.
-    ratios = torch.where(is_chance, size * kept, size / off_logit.clamp_min(_TINY))
+    ratios = torch.where(is_chance, of_chance, of_logit)
     weight = torch.where(yes, _mean(ratios, yes.float() * live), _mean(ratios, (~yes).float() * live)) * live
     weighted = (weight * yes.float()).sum() / weight.sum().clamp_min(_TINY)
     both = (said & yes).float() * live
@@ -57,14 +59,14 @@ def binary_targets(
         tags.BINARY_HITS.tag(name): ((said == yes).float() * live).sum() / number.clamp_min(1),
         tags.BINARY_SHARE.tag(name): (yes.float() * live).sum() / number.clamp_min(1),
         tags.BINARY_OVERLAP.tag(name): both.sum() / either.sum().clamp_min(1),
-        tags.BINARY_LOSS.tag(name): (-(1 - off).clamp(1e-12, 1).log() * weight).sum() / weight.sum().clamp_min(_TINY),
+        tags.BINARY_LOSS.tag(name): (-(1 - off).clamp(_TINY, 1).log() * weight).sum() / weight.sum().clamp_min(_TINY),
         tags.BINARY_GUESS.tag(name): _entropy(weighted) + _entropy(1 - weighted),
     }
 
 
 def _entropy(share: Float[Tensor, ""]) -> Float[Tensor, ""]:
     """Return the part of a share in an entropy; 0 for a share of 0."""
-    return -share * share.clamp_min(1e-12).log()
+    return -share * share.clamp_min(_TINY).log()
 
 
 def _mean(values: Float[Tensor, " n"], counted: Float[Tensor, " n"]) -> Float[Tensor, ""]:

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from fieldwatch.record import tags
-from fieldwatch.run.loop_checks.input_samples import SeenInputs, rows_of
+from fieldwatch.run.loop_checks.input_samples import SeenInputs, rows_of, sampled
 from fieldwatch.run.loop_checks.modes import depends_on_mode
 from fieldwatch.run.loop_checks.output_gradients import TargetCounts, listen, position_spread
 from fieldwatch.run.loop_checks.trainable import NAMED, submodules_of
@@ -208,7 +208,8 @@ class _Probe:
         return getattr, (nullcontext(), "__exit__")
 
     def _train(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: object) -> None:
-        inputs = [rows for each in _tensors((*args, *kwargs.values())) if (rows := rows_of(each)) is not None]
+        arguments = sampled(_tensors((*args, *kwargs.values())))
+        inputs = [rows for _, rows in arguments if rows is not None]
         if not inputs:
             return
         # One forward per step: others may get other kinds of batches, such as those of a critic.
@@ -230,12 +231,12 @@ class _Probe:
                 self.trained[tags.ARGUMENT_SPREAD.tag(self.name)] = torch.stack(spreads).min()
             outputs = [rows for each in _tensors((output,)) if (rows := rows_of(each)) is not None]
             made = next((rows for rows in outputs if len(rows) == count), None)
-            given = next(_tensors((*args, *kwargs.values())), None)
+            given = arguments[0][0]
             # Features of another module change as it learns, so an evaluation differs from earlier steps.
-            self._raw = given is not None and not given.requires_grad
+            self._raw = not given.requires_grad
             self._note_columns(inputs[0])
-            self._seen.note(list(_tensors((*args, *kwargs.values())))[:_MOST_TENSORS])
-            if given is not None and given.is_floating_point() and inputs[0].shape[1] > 1 and self._columns is not None:
+            self._seen.note(arguments[:_MOST_TENSORS])
+            if given.is_floating_point() and inputs[0].shape[1] > 1 and self._columns is not None:
                 self.trained[tags.INPUT_RATIO.tag(self.name)] = _largest_ratio(self._columns[1])
             if made is not None:
                 self.trained[tags.OUTPUT_STD.tag(self.name)] = made.std(correction=0)
@@ -299,7 +300,8 @@ class _Probe:
             return
         self.after_update = False
         self._evaluations += 1
-        inputs = [rows for each in _tensors((*args, *kwargs.values())) if (rows := rows_of(each)) is not None]
+        arguments = sampled(_tensors((*args, *kwargs.values())))
+        inputs = [rows for _, rows in arguments if rows is not None]
         if inputs and self._raw:
             std, mean = torch.std_mean(inputs[0], correction=0)
             self.evaluated = {
@@ -316,7 +318,7 @@ class _Probe:
                 spread = known[1].maximum(known[1].mean()).clamp_min(1e-12)
                 shift = ((inputs[0].mean(dim=0) - known[0]).abs() / spread).mean()
                 self.evaluated[tags.EVALUATION_INPUT_SHIFT.tag(self.name)] = shift
-            shift = self._seen.shift(list(_tensors((*args, *kwargs.values())))[:_MOST_TENSORS])
+            shift = self._seen.shift(arguments[:_MOST_TENSORS])
             if shift is not None:
                 self.evaluated[tags.EVALUATION_ARGUMENT_SHIFT.tag(self.name)] = shift
             if not self._asked and not module.training:

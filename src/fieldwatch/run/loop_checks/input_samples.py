@@ -1,7 +1,7 @@
 """Small samples of the inputs of a module, and how far those of evaluations are from those of the training."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import torch
 from jaxtyping import Float
@@ -14,6 +14,10 @@ _BINS = 512
 """Number of bins in which integers (tokens, indices, classes) are counted."""
 _KEEP = 0.1
 """Weight of a new batch in the averages."""
+
+
+SampledInput: TypeAlias = tuple[Tensor, Float[Tensor, "rows columns"] | None]
+"""An argument of a module, and what `rows_of` returns for it."""
 
 
 def rows_of(value: Tensor) -> Float[Tensor, "rows columns"] | None:
@@ -29,6 +33,11 @@ def rows_of(value: Tensor) -> Float[Tensor, "rows columns"] | None:
     rows = value.detach()[:: max(len(value) // _ROWS, 1)]
     flat = rows.reshape(len(rows), -1)
     return flat[:, :: max(flat.shape[1] // _COLUMNS, 1)].float()
+
+
+def sampled(values: Iterable[Tensor]) -> list[SampledInput]:
+    """Return each tensor with a sample of its rows."""
+    return [(each, rows_of(each)) for each in values]
 
 
 class SeenInputs:
@@ -49,10 +58,9 @@ class SeenInputs:
         self._counts = dict(state["counts"])
         self._shapes = dict(state["shapes"])
 
-    def note(self, arguments: Sequence[Tensor]) -> None:
+    def note(self, arguments: Sequence[SampledInput]) -> None:
         """Note a batch of the training."""
-        for place, value in enumerate(arguments):
-            rows = rows_of(value)
+        for place, (value, rows) in enumerate(arguments):
             if rows is None:
                 continue
             self._shapes[place] = tuple(value.shape[1:])
@@ -67,7 +75,7 @@ class SeenInputs:
                     now if known is None else known.to(now.device, non_blocking=True).lerp(now, _KEEP)
                 )
 
-    def shift(self, arguments: Sequence[Tensor]) -> Float[Tensor, ""] | None:
+    def shift(self, arguments: Sequence[SampledInput]) -> Float[Tensor, ""] | None:
         """Return how far a batch of an evaluation is from the noted ones; None if there is nothing to compare.
 
         Returns:
@@ -76,8 +84,7 @@ class SeenInputs:
             for the same frequencies, less that of samples of this size.
         """
         found: list[Tensor] = []
-        for place, value in enumerate(arguments):
-            rows = rows_of(value)
+        for place, (value, rows) in enumerate(arguments):
             # A sequence that is written token by token begins shorter than those of the training, and with others.
             if rows is None or self._shapes.get(place) != tuple(value.shape[1:]):
                 continue

@@ -38,7 +38,7 @@ _ERRORS = frozenset(
 """Losses that are 0 for a perfect prediction, so that they are never maximized."""
 _REGRESSIONS = frozenset(("MseLossBackward0", "SmoothL1LossBackward0", "HuberLossBackward0", "SubBackward0"))
 _LOGIT_LOSSES = ("BinaryCrossEntropyWithLogitsBackward0",)
-_YES_NO_LOSSES = ("BinaryCrossEntropyWithLogitsBackward0", "BinaryCrossEntropyBackward0")
+_YES_NO_LOSSES = (*_LOGIT_LOSSES, "BinaryCrossEntropyBackward0")
 _OF_DIFFERENCES = frozenset(
     {
         *("MeanBackward0", "SumBackward0", "PowBackward0", "AbsBackward0", "DivBackward0", "MulBackward0"),
