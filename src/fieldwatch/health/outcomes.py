@@ -19,6 +19,17 @@ _HELD_OUT = frozenset(
     }
 )
 """Words in the names of metrics that are measured on data that was not trained on."""
+_RARELY = 0.1
+"""Fraction of the steps at which evaluations are made at most."""
+_OWN_GROUPS = frozenset(
+    {
+        *(tags.LOSS, tags.GUARD, tags.FORWARD, tags.SAMPLE, tags.TIME, tags.MEMORY, tags.MACHINE),
+        *("Gradients", "Parameters", "LearningRate", "Baseline"),
+    }
+)
+"""Groups of the toolkit's own metrics: what it records there is no result, even if its name is new."""
+YES_NO = 0.02
+"""Relative deviation from the gradient of a binary cross-entropy that counts as rounding."""
 WORDS = re.compile(r"[a-z0-9]+")
 """Words in the name of a metric in lower case."""
 _CROSS_ENTROPY = frozenset(("cross", "entropy", "ce", "xent", "nll", "softmax", "loss", "class", "classification"))
@@ -115,12 +126,17 @@ def is_played(history: History, usual: float = 0.1) -> bool:
     return 0 < max(ratios, default=0.0) < usual
 
 
+def whole(values: NDArray[np.float64]) -> float:
+    """Return the value of 100 % in a series of fractions: 100 if they are recorded as percentages, otherwise 1."""
+    return 100.0 if float(np.nanmax(values)) > 1.5 else 1.0
+
+
 def held_out_accuracy(history: History) -> Iterator[tuple[str, float]]:
     """Yield the held-out metrics that count right answers, with their last value as a fraction."""
     for name, better in held_out_metrics(history).items():
         values = history[name].values
         if better == "higher" and name_words(name) & ACCURACIES and float(np.nanmin(values)) >= 0:
-            yield name, float(values[-1]) / (100.0 if float(np.nanmax(values)) > 1.5 else 1.0)
+            yield name, float(values[-1]) / whole(values)
 
 
 def has_improved(history: History, gain: float = 0.1, move: float = 0.2) -> bool:
@@ -172,18 +188,7 @@ def is_rare(name: str, history: History) -> bool:
     """Return whether the loop records a metric of its own at few steps only, as an evaluation does."""
     if TOOLKIT.find(name) is not None or not 2 <= len(history[name]) <= _RARELY * (history.step + 1):
         return False
-    # What the toolkit records under its own groups is no result, even if its name is new.
     return tags.kind(name) not in _OWN_GROUPS
-
-
-_RARELY = 0.1
-"""Fraction of the steps at which evaluations are made at most."""
-_OWN_GROUPS = frozenset(
-    {
-        *(tags.LOSS, tags.GUARD, tags.FORWARD, tags.SAMPLE, tags.TIME, tags.MEMORY, tags.MACHINE),
-        *("Gradients", "Parameters", "LearningRate", "Baseline"),
-    }
-)
 
 
 def is_held_out(name: str) -> bool:
@@ -307,10 +312,6 @@ def yes_no(history: History) -> Iterator[str]:
     # With further terms beside the cross-entropy, or weights of the samples, only the sign of the gradient is known.
     named = bool(history.events("yes_no_loss"))
     yield from exact or (list(items) if named and len(items) == 1 else ())
-
-
-YES_NO = 0.02
-"""Relative deviation from the gradient of a binary cross-entropy that counts as rounding."""
 
 
 def head_median(series: Series, head: int = 32) -> float:

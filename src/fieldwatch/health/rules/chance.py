@@ -26,6 +26,7 @@ from fieldwatch.health.outcomes import (
     name_words,
     single_loss,
     target_variance,
+    whole,
     yes_no,
 )
 from fieldwatch.health.rule import HealthRule
@@ -166,7 +167,7 @@ class TrainingGap(HealthRule):
                 values = history[name].values
                 if better != "higher" or not known or float(np.nanmin(values)) < 0:
                     continue
-                unseen = float(values[-1]) / (100.0 if float(np.nanmax(values)) > 1.5 else 1.0)
+                unseen = float(values[-1]) / whole(values)
                 if known[0] - unseen > (self.share if words & ACCURACIES else overlaps):
                     text = (
                         f"'{item}' reaches {number(known[0], 2)} on its training targets, but {name} ended at "
@@ -282,8 +283,6 @@ class OutputsGrow(HealthRule):
 
     def _is_learned(self, history: History, item: str) -> bool:
         """Return whether nearly all training targets of a classifier are right: its logits grow without any fault."""
-        trusted = [
-            *(family for family in (tags.HITS,) if item in classifiers(history, CLASS_SUM_BOUND)),
-            *(family for family in (tags.BINARY_HITS,) if item in yes_no(history)),
-        ]
-        return any(late(history[family.tag(item)]) > self.right for family in trusted)
+        if item in classifiers(history, CLASS_SUM_BOUND) and late(history[tags.HITS.tag(item)]) > self.right:
+            return True
+        return item in yes_no(history) and late(history[tags.BINARY_HITS.tag(item)]) > self.right

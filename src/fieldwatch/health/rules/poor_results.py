@@ -18,8 +18,18 @@ from fieldwatch.record import History, tags
 
 _LOW = 0.5
 """Held-out fractions below it, or losses above this part of the first one, are far from done."""
+_VERY_LOW = 0.2
+"""Held-out fractions below it are near 0."""
+_GOOD = 0.8
+"""Held-out fractions and correlations from which a result is good, of 1 or of 100 %."""
 _POOR = 0.3
 """Relative fall of the loss below which a run has learned little."""
+_HALF = 0.5
+"""The same for a run whose loss has stalled."""
+_STALLED = 0.9
+"""Ratio of the loss in the last and in the second quarter of a run above which it has stalled."""
+_LEAST_QUARTER = 16
+"""Least number of losses in a quarter."""
 _FAR = 3.0
 """Ratio of held-out and training loss from which the training data were learned by heart."""
 _IMPLIED = 0.25
@@ -55,15 +65,9 @@ def _is_good(history: History) -> bool:
     for name, better in held_out_metrics(history).items():
         bounded = name_words(name) & FRACTIONS or name_words(name) & set(NATURAL)
         last = float(history[name].values[-1])
-        if better == "higher" and bounded and (_GOOD <= last <= 1 or 100 * _GOOD <= last <= _WHOLE):
+        if better == "higher" and bounded and (_GOOD <= last <= 1 or 100 * _GOOD <= last <= 100):
             return True
     return False
-
-
-_VERY_LOW = 0.2
-_HALF = 0.5
-_GOOD = 0.8
-_WHOLE = 100.0
 
 
 def has_stalled(history: History) -> bool:
@@ -78,10 +82,6 @@ def has_stalled(history: History) -> bool:
         finite_median(part) for part in (values[:5], values[quarter : 2 * quarter], values[-quarter:])
     )
     return last > _STALLED * second and last > _LOW * first
-
-
-_LEAST_QUARTER = 16
-_STALLED = 0.9
 
 
 def has_poor_result(history: History) -> bool:

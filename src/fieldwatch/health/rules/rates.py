@@ -355,20 +355,20 @@ class RateStartsLate(HealthRule):
             jumps = first > 0 and rates.values[first] > self.jump * rates.values[first - 1]
             firsts.append(0.0 if jumps else float(rates.steps[first]))
         part = min(firsts) / max(history.step, 1)
-        severity: Severity = "warning" if ends_poorly(history) or has_stalled(history) else "note"
-        if part < self.part:
-            if not all(self._rises(history[name].values) for name in names):
-                return ()
+        if part >= self.part:
+            text = (
+                f"the learning rate was below {self.share:g} of its highest value for the first {percent(part, 0)} of "
+                "the run: its warm-up is too long."
+            )
+        elif all(self._rises(history[name].values) for name in names):
             first, last = history[next(iter(names))].values[[0, -1]]
             text = (
                 f"the learning rate still rises at the last step, from {number(first, 2)} to {number(last, 2)}: its "
                 "warm-up is longer than the run, so the rate has stayed too low."
             )
-            return (self.finding(history.step, text, severity=severity),)
-        text = (
-            f"the learning rate was below {self.share:g} of its highest value for the first {percent(part, 0)} of the "
-            "run: its warm-up is too long."
-        )
+        else:
+            return ()
+        severity: Severity = "warning" if ends_poorly(history) or has_stalled(history) else "note"
         return (self.finding(history.step, text, severity=severity),)
 
     def _rises(self, rates: NDArray[np.float64]) -> bool:

@@ -29,6 +29,7 @@ from fieldwatch.health.outcomes import (
     mean_until,
     name_words,
     target_variance,
+    whole,
     yes_no,
 )
 from fieldwatch.health.rule import HealthRule
@@ -124,8 +125,7 @@ def _natural_baselines(history: History) -> Iterator[tuple[str, tuple[float, Dir
         if known and float(np.nanmax(np.abs(values[-3:]))) <= _NATURAL_RANGE:
             yield name, (known[0], "higher", "of a prediction without information")
         elif share is not None and _is_plain_accuracy(name) and float(np.nanmin(values)) >= 0:
-            scale = 100.0 if float(np.nanmax(values)) > 1.5 else 1.0
-            yield name, (share * scale, "higher", "of always predicting the most frequent class")
+            yield name, (share * whole(values), "higher", "of always predicting the most frequent class")
 
 
 def _is_plain_accuracy(name: str) -> bool:
