@@ -395,7 +395,7 @@ def forge(
         critic_rate: learning rate of the critic.
         penalty: weight of the critic's gradient penalty at the true outlines.
         cut: whether the forger's outlines are judged without their gradient.
-        fakes_called: what the critic is told that forgeries are; 1 is true.
+        fakes_called: label of forgeries for the critic; 1 means true.
         critic_updates: updates of the critic per step.
         same_noise: whether the forger gets the same noise at each step.
         total: number of steps.

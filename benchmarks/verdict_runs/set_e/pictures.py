@@ -301,7 +301,7 @@ def strings(
         seed: seed.
         rate: learning rate.
         blank: class that the loss takes for the blank.
-        columns: lengths that the loss is told.
+        columns: lengths of the inputs that the loss gets.
         normalizes: "log" (log_softmax) or "plain" (softmax).
         reverses: whether the targets are read from right to left.
         average: decay of the average of the weights, which is evaluated.
