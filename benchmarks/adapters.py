@@ -1,16 +1,20 @@
 """What the adapters add to a step of Lightning, of Hugging Face's Trainer and of Accelerate, beside their own loggers.
 
 Each framework trains the same small network bare, with its own logger at every step, and with fieldwatch's adapter at
-every step. The processor time of the process counts, that of its threads included. The three take turns; the smallest
-of the repetitions is printed.
+every step. The processor time of the process counts, that of its threads included. The three take turns in one process
+and change their order. What a kind adds is the median of its differences from the bare training of the same round; the
+range of these differences stands beside it.
 
-    python benchmarks/adapters.py                     # the table, about three minutes
+    python benchmarks/adapters.py                     # the table, about five minutes
     python benchmarks/adapters.py --steps 100 --repeat 1 --only accelerate
 """
 
 import argparse
+import gc
 import logging
+import os
 import platform
+import statistics
 import tempfile
 import time
 import warnings
@@ -150,6 +154,7 @@ def microseconds(training: Training, kind: str, steps: int) -> float:
     """Return the processor time of one step, without that of the start and the end, which a short training shows."""
 
     def spent(count: int) -> float:
+        gc.collect()
         with tempfile.TemporaryDirectory() as folder:
             before = time.process_time()
             training(kind, count, Path(folder))
@@ -159,11 +164,17 @@ def microseconds(training: Training, kind: str, steps: int) -> float:
     return (spent(steps) - spent(few)) / (steps - few) * 1e6
 
 
+def added(rounds: list[dict[str, float]], kind: str) -> str:
+    """Return the median and the range of what a kind adds to the bare training of its round."""
+    extra = [found[kind] - found[KINDS[0]] for found in rounds]
+    return f"{statistics.median(extra):.0f} ({min(extra):.0f} to {max(extra):.0f})"
+
+
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=500, help="steps of the longer training of each pair")
-    parser.add_argument("--repeat", type=int, default=3, help="repetitions")
+    parser.add_argument("--steps", type=int, default=1000, help="steps of the longer training of each pair")
+    parser.add_argument("--repeat", type=int, default=5, help="rounds")
     parser.add_argument("--only", nargs="+", choices=TRAININGS, default=list(TRAININGS), help="frameworks")
     chosen = parser.parse_args()
     warnings.simplefilter("ignore")
@@ -171,14 +182,21 @@ def main() -> None:
     print("| microseconds of processor time per step | bare | own logger adds | fieldwatch adds |")
     print("|---|---:|---:|---:|")
     for name in chosen.only:
-        microseconds(TRAININGS[name], KINDS[0], 50)
-        found = {kind: float("inf") for kind in KINDS}
-        for _ in range(chosen.repeat):
-            for kind in KINDS:
-                found[kind] = min(found[kind], microseconds(TRAININGS[name], kind, chosen.steps))
-        bare, own, ours = (found[kind] for kind in KINDS)
-        print(f"| {name} {version(name)} | {bare:.0f} | {own - bare:.0f} | {ours - bare:.0f} |", flush=True)
-    print(f"\ntorch {torch.__version__}, Python {platform.python_version()}, one thread, {chosen.repeat} repetitions")
+        for kind in KINDS:
+            microseconds(TRAININGS[name], kind, 50)  # imports
+        rounds = [
+            {
+                kind: microseconds(TRAININGS[name], kind, chosen.steps)
+                for kind in (*KINDS[turn % 3 :], *KINDS[: turn % 3])
+            }
+            for turn in range(chosen.repeat)
+        ]
+        bare = statistics.median(found[KINDS[0]] for found in rounds)
+        own, ours = (added(rounds, kind) for kind in KINDS[1:])
+        print(f"| {name} {version(name)} | {bare:.0f} | {own} | {ours} |", flush=True)
+    load = ", ".join(f"{average:.1f}" for average in os.getloadavg())
+    print(f"\ntorch {torch.__version__}, Python {platform.python_version()}, one thread, {chosen.repeat} rounds of")
+    print(f"{chosen.steps} steps; load averages at the end: {load}")
 
 
 if __name__ == "__main__":

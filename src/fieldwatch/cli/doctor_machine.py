@@ -35,6 +35,7 @@ LIBRARIES = (
     Library("nvidia-ml-py", "GPU readings", "pip install nvidia-ml-py"),
     Library("wandb", "Weights & Biases", "pip install 'fieldwatch[wandb]'"),
     Library("mlflow-skinny", "MLflow", "pip install 'fieldwatch[mlflow]'"),
+    Library("trackio", "Trackio", "pip install 'fieldwatch[trackio]'"),
     Library("ray", "many scenes at once", "pip install 'fieldwatch[ray]'"),
 )
 """Optional libraries of the toolkit; pipelines list theirs in `Pipeline.libraries`."""

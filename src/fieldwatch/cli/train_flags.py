@@ -15,7 +15,7 @@ from fieldwatch.cli.output import BadInput
 from fieldwatch.cli.profiling import ProfileFlags, spelled_out
 from fieldwatch.cli.supervise import WatchFlags
 from fieldwatch.record import Sink
-from fieldwatch.record.sinks import Csv, MLflow, Wandb
+from fieldwatch.record.sinks import Csv, MLflow, Trackio, Wandb
 from fieldwatch.registry import CommandLine, Pipeline, find_pipeline
 
 DATA: Final = "data and output"
@@ -57,6 +57,7 @@ EXTRA_SINKS: Final[Mapping[str, ExtraSink]] = {
     "csv": ExtraSink(path="metrics.csv", make=Csv),
     "wandb": ExtraSink(path="wandb", make=Wandb),
     "mlflow": ExtraSink(path="mlflow.db", make=lambda path: MLflow(f"sqlite:///{path.absolute()}")),
+    "trackio": ExtraSink(path="trackio", make=Trackio),
 }
 """Sinks that flags add to the default ones, by name."""
 
@@ -77,6 +78,8 @@ class TrainingFlags:
     """Also log to Weights & Biases (WANDB_MODE=offline needs no network)."""
     mlflow: bool = False
     """Also log to MLflow, into RUN/mlflow.db."""
+    trackio: bool = False
+    """Also log to Trackio, into RUN/trackio (or TRACKIO_DIR); nothing is sent anywhere."""
     log_every: int | None = None
     """Steps between two summary lines of RUN/log.txt: by default 100, or what the resumed run was started with."""
     viewer: bool = False
@@ -129,9 +132,9 @@ class ResumeFlags(TrainingFlags):
 
     Example: fieldwatch resume runs/bunny --checkpoint 4000
 
-    Everything is taken from the run folder, also the mirror, --csv, --wandb and --mlflow if you chose them when you
-    started the run. A finished run is not changed, and its findings are printed again, unless --checkpoint names an
-    earlier step than its last.
+    Everything is taken from the run folder, also the mirror, --csv, --wandb, --mlflow and --trackio if you chose them
+    when you started the run. A finished run is not changed, and its findings are printed again, unless --checkpoint
+    names an earlier step than its last.
 
     Exit codes are those of `fieldwatch train`: 0 finished; 1 finished with an error among the findings (with --strict,
     or a warning); 2 bad input; 3 diverged or failed.

@@ -1,6 +1,7 @@
 import io
 import json
 import math
+import sqlite3
 import struct
 import sys
 import time
@@ -9,7 +10,7 @@ import zlib
 import pytest
 from PIL import Image
 
-from fieldwatch.record.sinks import MissingExtra, MLflow, Wandb, verdict_facts
+from fieldwatch.record.sinks import MissingExtra, MLflow, Trackio, Wandb, verdict_facts
 from fieldwatch.report.imports import choose_run, find_runs
 
 FINDING = {
@@ -26,7 +27,7 @@ wandb_records = pytest.importorskip(
 )
 
 
-@pytest.mark.parametrize(("extra", "sink"), [("wandb", Wandb), ("mlflow", MLflow)])
+@pytest.mark.parametrize(("extra", "sink"), [("wandb", Wandb), ("mlflow", MLflow), ("trackio", Trackio)])
 def test_missing_extra_says_how_to_install_it(tmp_path, monkeypatch, extra, sink):
     monkeypatch.setitem(sys.modules, extra, None)
     with pytest.raises(MissingExtra, match=rf"pip install 'fieldwatch\[{extra}\]'"):
@@ -188,3 +189,62 @@ def test_mlflow_holds_each_step_once_over_a_resume(tmp_path, make_block):
     fresh = MLflow(store, experiment="bear")
     fresh.rewind(None)
     assert fresh.mark() != mark
+
+
+@pytest.fixture
+def trackio(monkeypatch, tmp_path):
+    """The real package, with a folder of its own."""
+    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    utils = pytest.importorskip("trackio.utils", reason="the extra fieldwatch[trackio] is not installed")
+    if tmp_path != utils.TRACKIO_DIR:
+        # Its modules have copied the folder of an earlier import.
+        for module in [name for name in sys.modules if name.split(".")[0] == "trackio"]:
+            monkeypatch.delitem(sys.modules, module)
+    return tmp_path
+
+
+def test_trackio_holds_each_step_once_over_a_resume(trackio, make_block, capsys):
+    sink = Trackio(trackio / "unused", project="bear")
+    sink.config({"lr": 0.1, "_private": 1}, {})
+    sink(make_block(0, 40, ("Loss/total", "Guard/refused")))
+    sink.image("Eval/view", 39, png(9), 5, 4)
+    sink.event(FINDING)
+    sink.event({"kind": "phase", "step": 3})
+    mark = json.loads(json.dumps(sink.mark()))
+    late = make_block(40, 50, ("Loss/total", "new"))
+    late.values[0, 1] = math.nan
+    sink(late)
+    sink.close()
+    again = Trackio(trackio, project="bear")
+    again.rewind(mark)
+    again.config({"lr": 0.1}, {})
+    for position in (39, 59):
+        again.image("Eval/view", position, png(position), 5, 4)
+    again(make_block(40, 60, ("Loss/total",)))
+    again(make_block(60, 61, ("Eval/psnr",), axis="epoch", positions=[2]))
+    again.verdict(verdict_facts("running", ()))
+    again.verdict(verdict_facts("finished", ("note", "warning", "note")))
+    again.config({"lr": 0.1}, {"psnr": 30.0})
+    again.close()
+    assert capsys.readouterr().out == ""
+    found = choose_run(find_runs(trackio), trackio, None).read(False)
+    assert found.config == {"lr": 0.1}
+    told = {name: (series.positions.tolist(), series.values.tolist()) for name, series in found.series.items()}
+    assert told["Loss/total"] == (list(range(60)), list(range(60)))
+    assert (told["Eval/psnr"], told["epoch"], told["Final/psnr"]) == (([60], [60]), ([60], [2]), ([60], [30]))
+    assert math.isnan(told["new"][1][0])
+    assert "Guard/refused" not in told
+    assert len(list((trackio / "media").rglob("*.png"))) == 2
+    with sqlite3.connect(trackio / "bear.db") as database:
+        alerts = database.execute("SELECT title, text, level, step FROM alerts ORDER BY id").fetchall()
+    assert [(title, level, step) for title, _, level, step in alerts] == [
+        ("LossSpike", "warn", 7),
+        ("Verdict", "info", 60),
+        ("Verdict", "warn", 60),
+    ]
+    assert "warnings: 1, notes: 2" in alerts[-1][1]
+    fresh = Trackio(trackio, project="bear")
+    fresh.rewind(None)
+    assert fresh.mark() != mark
+    fresh.close()

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from fieldwatch.record.sinks.log import Log
     from fieldwatch.record.sinks.mlflow import MLflow
     from fieldwatch.record.sinks.tensorboard import TensorBoard
+    from fieldwatch.record.sinks.trackio import Trackio
     from fieldwatch.record.sinks.verdict import verdict_facts
     from fieldwatch.record.sinks.wandb import Wandb
 
@@ -46,6 +47,7 @@ __all__ = [
     "StoredHistogram",
     "TensorBoard",
     "TextSink",
+    "Trackio",
     "VerdictSink",
     "Wandb",
     "stored_histograms",

@@ -23,6 +23,13 @@ TINY = (
     "--test-iterations 10000 --turntable 0 --threads 1 --prune-below 0.01 --no-doctor"
 ).split()
 
+REFINE = "--device cpu --threads 1 --turntable 0 --iterations 6 --test-iterations 3 --degree 1 -g 3".split()
+NORMALS = (
+    "--views 3 --size 24 --steps 8 --threads 1 --device cpu --levels 3 --first-levels 1 --base-resolution 4 "
+    "--finest-resolution 12 --table-bits 10 --hidden 16 --grid-resolution 16 --rays 60 --mesh-resolution 12 "
+    "--mesh-at 0 --evaluate-at 0 --turntable 0 --no-doctor"
+).split()
+
 
 class Browser:
     """Somebody who looks: a camera that moves with every look at it, and the pictures that arrived."""
@@ -85,18 +92,35 @@ def same(one, other):
     return torch.equal(one, other) if isinstance(one, torch.Tensor) else bool(np.all(one == other))
 
 
-def test_a_training_has_the_same_state_with_a_window_and_somebody_who_looks(tmp_path, port, watched):
-    assert main(["train", "splats", "--out", str(tmp_path / "plain"), *TINY]) in (0, 1)
+def train_plain_and_seen(words, folder, port, watched):
+    """Train without a window, then with one and somebody who looks; compare every item of the last checkpoints."""
+    plain, seen = folder / "plain", folder / "seen"
+    assert main([*words, "--out", str(plain)]) in (0, 1)
     watched[0] = Browser()
-    words = ["--viewer", "--viewer-port", str(port)]
-    assert main(["train", "splats", "--out", str(tmp_path / "seen"), *TINY, *words]) in (0, 1)
-    assert len(watched[0].pictures) > 2
-    assert watched[0].pictures[-1].shape == (160, 240, 3)
-    assert watched[0].pictures[-1].std() > 1
-    plain, seen = items_of(tmp_path / "plain"), items_of(tmp_path / "seen")
-    assert plain.keys() == seen.keys()
-    assert [name for name in plain if not same(plain[name], seen[name])] == []
-    assert any("random_state" in name for name in plain)
+    assert main([*words, "--out", str(seen), "--viewer", "--viewer-port", str(port)]) in (0, 1)
+    pictures = watched.pop(0).pictures
+    assert len(pictures) > 2
+    assert pictures[-1].std() > 1
+    one, other = items_of(plain), items_of(seen)
+    assert one.keys() == other.keys()
+    assert [name for name in one if not same(one[name], other[name])] == []
+    assert any("random_state" in name for name in one)
+    return plain, pictures
+
+
+def test_a_training_of_splats_and_its_refinement_have_the_same_state_with_a_window(tmp_path, port, watched):
+    plain, pictures = train_plain_and_seen(["train", "splats", *TINY], tmp_path, port, watched)
+    assert pictures[-1].shape == (160, 240, 3)
+    sphere = marching_cubes(ball(24), level=0.0, origin=(-1.2,) * 3, spacing=0.1)
+    mesh = write_mesh(tmp_path / "ball.ply", sphere)
+    refine = ["mesh", "refine", str(plain), str(mesh), *REFINE]
+    train_plain_and_seen(refine, tmp_path / "refined", port, watched)
+
+
+def test_a_training_of_normals_has_the_same_state_with_a_window(tmp_path, port, watched):
+    with small_products():
+        _, pictures = train_plain_and_seen(["train", "normals", *NORMALS], tmp_path, port, watched)
+    assert pictures[-1].shape[1] == 240
 
 
 @pytest.fixture
