@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -206,13 +206,20 @@ def row(loop: Loop, sources: Sources, folder: Path) -> str:
     return f"| {loop.title} | {counted} | {same} | {resumed} | {said} | {loop.fault_does} | {told} |"
 
 
-def with_table(page: str, rows: Sequence[str]) -> str:
-    """Return the page with the rows between the markers."""
+def with_table(page: str, rows: Mapping[str, str]) -> str:
+    """Return the page with these rows between the markers, by title; rows of other loops stay.
+
+    Raises:
+        ValueError: the page has no markers.
+    """
     before, begin, rest = page.partition(BEGIN)
-    _, end, after = rest.partition(END)
+    old, end, after = rest.partition(END)
     if not (begin and end):
         raise ValueError(f"expected the lines {BEGIN.strip()} and {END.strip()} in {PAGE}")
-    return f"{before}{BEGIN}\n" + "\n".join((*HEAD, *rows)) + f"\n\n{END}{after}"
+    known = {line.split(" | ")[0].removeprefix("| "): line for line in old.splitlines() if line.startswith("| ")}
+    known |= rows
+    lines = [known[loop.title] for loop in LOOPS.values() if loop.title in known]
+    return f"{before}{BEGIN}\n" + "\n".join((*HEAD, *lines)) + f"\n\n{END}{after}"
 
 
 def main() -> None:
@@ -221,20 +228,17 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=LOOPS, default=list(LOOPS), help="loops")
     parser.add_argument("--sources", type=Path, help="folder of source archives, to download none twice")
     parser.add_argument("--keep", type=Path, help="folder that keeps the runs")
-    parser.add_argument("--write", action="store_true", help=f"write the table into {PAGE.relative_to(ROOT)}")
+    parser.add_argument("--write", action="store_true", help=f"write the rows into {PAGE.relative_to(ROOT)}")
     chosen = parser.parse_args()
-    if chosen.write and len(chosen.only) < len(LOOPS):
-        parser.error("--write needs all loops: leave out --only")
     with tempfile.TemporaryDirectory() as temporary:
         folder = chosen.keep or Path(temporary) / "runs"
         sources = Sources((chosen.sources or Path(temporary)).resolve())
         print("\n".join(HEAD), flush=True)
-        rows = []
         for name in chosen.only:
-            rows.append(row(LOOPS[name], sources, folder.resolve() / name))
-            print(rows[-1], flush=True)
-    if chosen.write:
-        PAGE.write_text(with_table(PAGE.read_text("utf-8"), rows), "utf-8")
+            made = row(LOOPS[name], sources, folder.resolve() / name)
+            print(made, flush=True)
+            if chosen.write:
+                PAGE.write_text(with_table(PAGE.read_text("utf-8"), {LOOPS[name].title: made}), "utf-8")
 
 
 if __name__ == "__main__":

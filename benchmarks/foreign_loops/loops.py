@@ -220,7 +220,7 @@ AGENT = Loop(
     title="reinforcement learning: DQN",
     package="cleanrl==0.4.8",
     path="cleanrl/dqn.py",
-    arguments="--gym-id CartPole-v1 --total-timesteps 3000 --learning-starts 100 --cuda False --buffer-size 1000 "
+    arguments="--gym-id CartPole-v1 --total-timesteps 1500 --learning-starts 100 --cuda False --buffer-size 1000 "
     "--target-network-frequency 100",
     ports=(
         Edit("import gym\n", "import gymnasium as gym\n"),
@@ -252,13 +252,17 @@ AGENT = Loop(
             + "for step in run.steps(args.total_timesteps):\n    global_step = step.index\n",
         ),
         Edit("        loss.backward()\n", "        loss.backward()\n        step.observe(Terms(loss=(1.0, loss)))\n"),
-        Edit("        nn.utils.clip_grad_norm_(list(q_network.parameters()), args.max_grad_norm)\n", ""),
-        Edit("        optimizer.step()\n", "        step.update(optimizer, clip=args.max_grad_norm)\n"),
+        Edit("        optimizer.step()\n", "        step.update(optimizer)\n"),
+        Edit(
+            '        writer.add_scalar("charts/episode_reward", episode_reward, global_step)\n',
+            '        writer.add_scalar("charts/episode_reward", episode_reward, global_step)\n'
+            '        step.record({"Episode/reward": float(episode_reward)})\n',
+        ),
         Edit("env.close()\n", "run.finish()\nenv.close()\n"),
     ),
     fault=Edit("lr=args.learning_rate)", "lr=1000 * args.learning_rate)"),
     fault_does="the learning rate is 1,000 times as high",
-    kill=2000,
+    kill=1000,
 )
 
 GPT = Loop(

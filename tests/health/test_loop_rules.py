@@ -434,6 +434,22 @@ CASES = [
         words=("later tokens", "causal mask"),
     ),
     Case(
+        rule=sequences.TargetsUnshifted(),
+        fault=logits(same_share=np.ones(40)),
+        healthy=logits(same_share=np.full(40, 0.2)),
+        severity="warning",
+        subject="net",
+        words=("same places", "Shift the targets"),
+    ),
+    Case(
+        rule=sequences.TargetsUnshifted(),
+        fault=logits(same_share=np.ones(40), future_spread=np.zeros(1)),
+        healthy=logits(same_share=np.ones(40), future_spread=np.full(1, 0.5)),  # an autoencoder
+        severity="warning",
+        subject="net",
+        words=("same places", "Shift the targets"),
+    ),
+    Case(
         rule=objectives.TargetAmongInputs(),
         fault=forward(results=MEMORIZED, copied_input=np.minimum(np.linspace(0.5, 1.2, 40), 1.0)),
         healthy=forward(results=MEMORIZED, copied_input=np.full(40, 0.8)),

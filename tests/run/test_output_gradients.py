@@ -124,7 +124,17 @@ def of_tokens(logits):
 def test_the_targets_of_a_language_model_are_its_next_tokens():
     found = measured(Tagger(), of_tokens, TOKENS[:, :-1])
     assert found["next_share"] == 1
+    assert found["same_share"] < 0.5
     assert found["position_spread"] > 0.01
+
+
+def test_targets_that_are_not_shifted_are_the_tokens_of_the_input():
+    def unshifted(logits):
+        return functional.cross_entropy(logits.flatten(0, 1), TOKENS[:, :-1].flatten())
+
+    found = measured(Tagger(), unshifted, TOKENS[:, :-1])
+    assert found["same_share"] == 1
+    assert found["next_share"] < 0.5
 
 
 def test_attention_without_positions_returns_the_same_for_equal_tokens():

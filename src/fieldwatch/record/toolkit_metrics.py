@@ -305,6 +305,12 @@ FORWARD = (
         meaning="Share of the places whose class is the next token of the input: 1 for language models.",
     ),
     Metric(
+        name="Forward/<module>_same_share",
+        unit="",
+        meaning="Share of the places whose class is the token at the same place of the input: 1 for models that "
+        "reproduce their input.",
+    ),
+    Metric(
         name="Forward/<module>_error_square",
         unit="",
         meaning="Mean squared error, if the loss is proportional to one: from the gradient of the output.",

@@ -105,7 +105,10 @@ class StepUpdates:
         watched = context.tracked.watched
         norms = gradient_norms(watched, others)
         if norms is None:
-            raise ValueError("no parameter has a gradient: call terms.total.backward() before step.update(...)")
+            raise ValueError(
+                "no parameter of the optimizer has a gradient: call terms.total.backward() before step.update(...); if "
+                "you did, the loss does not depend on them (look for detach() and torch.no_grad())"
+            )
         step.device_values |= context.loop_checks.at_update(step.index, optimizers)
         self._record_gradients(norms, optimizers, others)
         # Decide before clipping, which turns a non-finite norm into non-finite gradients.

@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from fieldwatch.report.imports import BadSource, find_runs
+from fieldwatch.report.imports.mlflow_names import parameter
 
 LOSSES = [1 / (1 + number) for number in range(6)]
 
@@ -18,11 +19,20 @@ def test_both_stores_hold_the_same(recorded, database):
     of_files = chosen(recorded / "mlruns").read(False)
     of_database = chosen(database).read(False)
     for run in (of_files, of_database):
-        assert (run.tool, run.name, run.config, run.notes) == ("MLflow", "second", {"lr": "0.05"}, ())
+        assert (run.tool, run.name, run.config, run.notes) == ("MLflow", "second", {"lr": 0.05}, ())
         assert run.series["train/loss"].steps.tolist() == [0, 10, 20, 30, 40, 50]
         assert run.series["train/loss"].values.tolist() == LOSSES
         assert run.series["val/loss"].values.tolist() == [float("inf"), 0.5]
         assert run.series["train/loss"].seconds[-1] > 0
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("0.05", 0.05), ("3", 3), ("True", True), ("1e-05", 1e-05), ("007", "007"), ("1_000", "1_000"), ("nan", "nan")],
+)
+def test_parameters_are_the_numbers_that_were_logged(text, value):
+    found = parameter(text)
+    assert (found, type(found)) == (value, type(value))
 
 
 def test_pictures_have_their_name_and_step(recorded):

@@ -1,5 +1,6 @@
 """A recorded Trackio project: values, config and damage."""
 
+import json
 import sqlite3
 
 import pytest
@@ -33,3 +34,17 @@ def test_a_damaged_row_is_refused(project):
     made.close()
     with pytest.raises(BadSource, match="JSON"):
         find_runs(project)[0].read(False)
+
+
+def test_pictures_are_read_from_its_folder_only(project, tmp_path):
+    inside = tmp_path / "media" / "toy" / "render.png"
+    inside.parent.mkdir(parents=True)
+    inside.write_bytes(b"picture")
+    (tmp_path / "secret").write_bytes(b"secret")
+    with sqlite3.connect(project) as made:
+        for step, path in ((20, "toy/render.png"), (30, "../secret"), (40, "toy/missing.png")):
+            values = json.dumps({"view": {"_type": "trackio.image", "file_path": path}})
+            made.execute("UPDATE metrics SET metrics = ? WHERE step = ?", (values, step))
+    made.close()
+    found = find_runs(project)[0].read(False)
+    assert [(picture.step, picture.content) for picture in found.pictures()] == [(20, b"picture"), (30, b""), (40, b"")]

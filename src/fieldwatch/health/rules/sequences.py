@@ -1,4 +1,4 @@
-"""Rules for models of sequences: padding, positions, and tokens of the future."""
+"""Rules for models of sequences: padding, positions, tokens of the future, and targets that are not shifted."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -115,4 +115,40 @@ class FutureVisible(HealthRule):
                     "(a leak from the future), so its training loss means nothing."
                 )
                 found.append(self.finding(int(history[name].steps[-1]), text, subject=item))
+        return tuple(found)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TargetsUnshifted(HealthRule):
+    """A model of sequences is asked for the token that it is given: its targets are not shifted by one.
+
+    Silent if an evaluation showed that the outputs depend on later tokens, as those of an autoencoder do.
+    """
+
+    share: float = threshold(
+        0.99, unit="fraction of the targets", reason="masked and noisy inputs differ from their targets more often"
+    )
+    count: int = threshold(16, unit="recordings", reason="a single batch may repeat one token")
+    spread: float = threshold(1e-3, unit="fraction of the largest output", reason="far above rounding")
+    class_sum: float = threshold(CLASS_SUM_BOUND, unit="fraction of the gradient", reason=CLASS_SUM_REASON)
+    remedy: ClassVar[str] = (
+        "Shift the targets by one: the target of token i is token i + 1 (inputs = tokens[:, :-1], targets = "
+        "tokens[:, 1:]), once, in the data or in the loss."
+    )
+
+    def __call__(self, history: History) -> tuple[Finding, ...]:
+        """Return one finding per module."""
+        found: list[Finding] = []
+        for item in classifiers(history, self.class_sum):
+            same = tags.SAME_SHARE.tag(item)
+            future = tags.FUTURE_SPREAD.tag(item)
+            if same not in history or len(history[same]) < self.count or head_median(history[same]) < self.share:
+                continue
+            if future in history and float(history[future].values[-1]) > self.spread:
+                continue
+            text = (
+                f"the targets of '{item}' are the tokens of its input, at the same places: it learns to copy, and its "
+                "loss falls without any prediction."
+            )
+            found.append(self.finding(int(history[same].steps[self.count - 1]), text, subject=item))
         return tuple(found)

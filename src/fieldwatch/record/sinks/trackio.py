@@ -52,9 +52,11 @@ class Trackio:
         self._folder = Path(utils.TRACKIO_DIR)
         self._database = Path(sqlite_storage.SQLiteStorage.get_project_db_path(project))
         self._project = project
+        self._wanted = name
         self._name = name
         self._config: dict[str, Any] = {}
         self._run: Any = None
+        self._resumed = False
         self._step = 0
         self._skip = {"step": -1, "epoch": -1}
 
@@ -106,7 +108,8 @@ class Trackio:
     def rewind(self, mark: Mapping[str, Any] | None) -> None:
         """Continue the Trackio run of the mark, skipping rows that it already has; with None, start a new run."""
         self.close()
-        self._name = str(mark["name"]) if mark else None
+        self._name = str(mark["name"]) if mark else self._wanted
+        self._resumed = mark is not None
         self._skip = {"step": -1, "epoch": -1}
         if mark:
             self._skip = {
@@ -128,12 +131,15 @@ class Trackio:
                     project=self._project,
                     name=self._name,
                     config=self._config,
-                    resume="allow",
+                    # A new run may not have the name of an old one.
+                    resume="allow" if self._resumed else "never",
                     embed=False,
                     auto_log_cpu=False,
                     auto_log_gpu=False,
                 )
             self._name = self._run.name
+            # Opened again, it is the same run.
+            self._resumed = True
         return self._run
 
     def _alert(self, title: str, text: str, level: str, step: int) -> None:

@@ -4,7 +4,7 @@ import math
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from fieldwatch.report.imports.mlflow_names import ending_note, logged_pictures, stored_value
+from fieldwatch.report.imports.mlflow_names import ending_note, logged_pictures, parameter, stored_value
 from fieldwatch.report.imports.source import SourceRun, Values
 from fieldwatch.report.imports.sqlite import opened
 
@@ -43,7 +43,8 @@ def read_mlflow_database(path: Path, identity: str) -> SourceRun:
         )
         for key, step, milliseconds, value, is_nan in rows:
             values.add(str(key), int(step), milliseconds / 1000, math.nan if is_nan else stored_value(value))
-        config = dict(database.execute("SELECT key, value FROM params WHERE run_uuid = ?", (identity,)))
+        params = database.execute("SELECT key, value FROM params WHERE run_uuid = ?", (identity,))
+        config = {key: parameter(value) for key, value in params}
     # Artifacts elsewhere, such as in a bucket, are not fetched.
     address = urlsplit(str(artifacts or ""))
     folder = Path(unquote(address.path)) if address.scheme in ("", "file") and address.path else None

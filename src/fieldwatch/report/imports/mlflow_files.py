@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from fieldwatch.report.imports.mlflow_names import ending_note, logged_pictures
+from fieldwatch.report.imports.mlflow_names import ending_note, logged_pictures, parameter
 from fieldwatch.report.imports.source import BadSource, SourceRun, Values
 
 META = "meta.yaml"
@@ -61,6 +61,6 @@ def read_mlflow_files(folder: Path, *, partial: bool) -> SourceRun:
     )
 
 
-def _params(folder: Path) -> dict[str, str]:
+def _params(folder: Path) -> dict[str, int | float | bool | str]:
     paths = sorted(path for path in folder.rglob("*") if path.is_file()) if folder.is_dir() else []
-    return {path.relative_to(folder).as_posix(): path.read_text(errors="replace") for path in paths}
+    return {path.relative_to(folder).as_posix(): parameter(path.read_text(errors="replace")) for path in paths}

@@ -20,6 +20,20 @@ def stored_value(value: float) -> float:
     return math.copysign(math.inf, value) if abs(value) == sys.float_info.max else value
 
 
+def parameter(text: str) -> int | float | bool | str:
+    """Return a parameter as the number or the truth value that it was: MLflow stores the text of its value."""
+    if text in ("True", "False"):
+        return text == "True"
+    for kind in (int, float):
+        try:
+            value = kind(text)
+        except ValueError:
+            continue
+        # Other texts that Python reads as numbers, such as 007 and 1_000, are names.
+        return value if str(value) == text and math.isfinite(value) else text
+    return text
+
+
 def ending_note(status: str) -> tuple[str, ...]:
     """Return a remark on the state of a run; none if it has finished."""
     if status == FINISHED:

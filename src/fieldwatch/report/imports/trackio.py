@@ -7,7 +7,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from fieldwatch.report.imports.source import BadSource, SourceRun, Values
+from fieldwatch.report.imports.source import BadSource, SourcePicture, SourceRun, Values
 from fieldwatch.report.imports.sqlite import opened
 
 TABLES = {"metrics", "configs", "system_metrics"}
@@ -39,6 +39,7 @@ def read_trackio(path: Path, identity: str, name: str) -> SourceRun:
     """
     values = Values()
     skipped = Counter[str]()
+    pictures: list[tuple[str, int, Path]] = []
     with opened(path) as database:
         query = "SELECT step, timestamp, metrics FROM metrics WHERE run_id = ? ORDER BY id"
         rows = database.execute(query, (identity,)).fetchall()
@@ -48,6 +49,8 @@ def read_trackio(path: Path, identity: str, name: str) -> SourceRun:
             number = _NAMES.get(value, value) if isinstance(value, str) else value
             if isinstance(number, int | float):
                 values.add(key, int(step), _seconds(str(moment)), float(number))
+            elif isinstance(value, dict) and value.get("_type") == "trackio.image":
+                pictures.append((key, int(step), path.parent / "media" / str(value.get("file_path"))))
             else:
                 skipped[type(value).__name__] += 1
     config = {key: value for (text,) in configs for key, value in _mapping(path, text).items() if key[:1] != "_"}
@@ -58,9 +61,19 @@ def read_trackio(path: Path, identity: str, name: str) -> SourceRun:
         place=path,
         series=values.series(),
         config=config,
+        pictures=lambda: [
+            SourcePicture(name=key, step=step, content=_content(path.parent / "media", picture))
+            for key, step, picture in sorted(pictures, key=lambda found: found[1])
+        ],
         began=values.began(),
         notes=(f"skipped, not numbers: {kinds}",) if kinds else (),
     )
+
+
+def _content(folder: Path, picture: Path) -> bytes:
+    """Return the content of a picture; empty if it is missing, or if the database of a stranger names another file."""
+    inside = picture.resolve().is_relative_to(folder.resolve())
+    return picture.read_bytes() if inside and picture.is_file() else b""
 
 
 def _mapping(path: Path, text: str | bytes) -> dict[str, Any]:

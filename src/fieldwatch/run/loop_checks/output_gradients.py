@@ -183,6 +183,7 @@ def _classes(
             known = (following >= 0).float() * live
             agree = (following == targets).float()
             found[tags.NEXT_SHARE.tag(name)] = (agree * known).sum() / known.sum().clamp_min(1)
+            found[tags.SAME_SHARE.tag(name)] = ((ids == targets).float() * live).sum() / number
     return found
 
 

@@ -12,6 +12,8 @@ import torch
 
 from fieldwatch import Checkpoints, InputError, Interrupted, Run, Terms
 from fieldwatch.cli import main
+from fieldwatch.recon.mesh import Triangles, write_mesh
+from small_products import small_products
 
 viser = pytest.importorskip("viser", reason="no viser here: pip install 'fieldwatch[viewer]'")
 
@@ -111,8 +113,9 @@ def train_plain_and_seen(words, folder, port, watched):
 def test_a_training_of_splats_and_its_refinement_have_the_same_state_with_a_window(tmp_path, port, watched):
     plain, pictures = train_plain_and_seen(["train", "splats", *TINY], tmp_path, port, watched)
     assert pictures[-1].shape == (160, 240, 3)
-    sphere = marching_cubes(ball(24), level=0.0, origin=(-1.2,) * 3, spacing=0.1)
-    mesh = write_mesh(tmp_path / "ball.ply", sphere)
+    corners = np.array([[-1.0, -1.0, 0.1], [1.0, -1.0, 0.1], [1.0, 1.0, 0.1], [-1.0, 1.0, 0.1]])
+    plate = Triangles(vertices=corners, faces=np.array([[0, 1, 2], [0, 2, 3]]))
+    mesh = write_mesh(tmp_path / "plate.ply", plate)
     refine = ["mesh", "refine", str(plain), str(mesh), *REFINE]
     train_plain_and_seen(refine, tmp_path / "refined", port, watched)
 
