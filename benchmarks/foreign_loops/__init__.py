@@ -1,0 +1,1 @@
+"""Eight loops that nobody here wrote, with fieldwatch."""

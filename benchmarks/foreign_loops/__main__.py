@@ -28,9 +28,8 @@ ROOT = FOLDER.parents[1]
 sys.path.insert(0, str(FOLDER.parent))
 
 from adoption.count import compare  # noqa: E402  the folder is a program
-from foreign_loops.loops import LOOPS, Edit, Loop  # noqa: E402
-
 from fieldwatch.record import read_manifest  # noqa: E402
+from foreign_loops.loops import LOOPS, Edit, Loop  # noqa: E402
 
 PAGE = ROOT / "docs" / "adopt.md"
 BEGIN = "<!-- foreign loops: written by benchmarks/foreign_loops --write -->\n"
@@ -147,10 +146,13 @@ class Answer:
     findings: tuple[tuple[str, str], ...]
 
     @property
-    def worst(self) -> str:
-        """The highest severity, or ``healthy``."""
-        found = {severity for _, severity in self.findings}
-        return next((each for each in ("error", "warning", "note") if each in found), "healthy")
+    def verdict(self) -> str:
+        """The word of the report for a run that has finished, with the findings behind it."""
+        if any(severity != "note" for _, severity in self.findings):
+            worst = "error" if any(severity == "error" for _, severity in self.findings) else "warning"
+            return f"{worst}: {self.told}"
+        notes = ", ".join(dict.fromkeys(rule for rule, _ in self.findings))
+        return f"healthy (notes: {notes})" if notes else "healthy"
 
     @property
     def told(self) -> str:
@@ -201,8 +203,7 @@ def row(loop: Loop, sources: Sources, folder: Path) -> str:
     if ended.returncode:  # an update that cannot be right is refused at once
         error = ended.output.strip().splitlines()[-1].partition(":")[0]
         told = f"{error} at the update" if told == "nothing" else f"{told}, {error}"
-    verdict = health(place / "run")
-    said = verdict.worst if verdict.worst == "healthy" else f"{verdict.worst}: {verdict.told}"
+    said = health(place / "run").verdict
     return f"| {loop.title} | {counted} | {same} | {resumed} | {said} | {loop.fault_does} | {told} |"
 
 

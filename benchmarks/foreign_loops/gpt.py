@@ -1,8 +1,8 @@
 """Calls the loop of nano-gpt with a small model and the characters of a text."""
 
-from nano_gpt.config import GPTConfig, TrainConfig
-from nano_gpt.model import GPT
-from nano_gpt.trainer import WorkerState, create_optimizer, train
+from nano_gpt.config import GPTConfig, TrainConfig  # pyright: ignore[reportMissingImports]  of the loop's package
+from nano_gpt.model import GPT  # pyright: ignore[reportMissingImports]  of the loop's package
+from nano_gpt.trainer import WorkerState, create_optimizer, train  # pyright: ignore[reportMissingImports]  of the loop's package
 from stand_ins import Characters
 from start import finish
 

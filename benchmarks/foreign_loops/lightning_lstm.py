@@ -4,7 +4,7 @@ import logging
 
 import lightning.pytorch as pl
 from lightning.pytorch.demos.transformer import WikiText2
-from lstm import LightningLSTM
+from lstm import LightningLSTM  # pyright: ignore[reportMissingImports]  of the loop's package
 from start import finish
 
 logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)

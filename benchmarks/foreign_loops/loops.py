@@ -321,7 +321,8 @@ LIGHTNING = Loop(
             "from torch.utils.data import DataLoader, Sampler, Subset\nfrom fieldwatch import ResumableLoader\n",
         ),
         Edit(
-            "        return DataLoader(dataset, batch_sampler=SequenceSampler(dataset, batch_size=20), generator=torch.Generator())\n",
+            "        return DataLoader(dataset, batch_sampler=SequenceSampler(dataset, batch_size=20), "
+            "generator=torch.Generator())\n",
             "        order = [index for batch in SequenceSampler(dataset, batch_size=20) for index in batch]\n"
             "        return ResumableLoader(Subset(dataset, order), batch_size=20, shuffle=False)\n",
         ),
@@ -401,7 +402,8 @@ ACCELERATE = Loop(
         ),
         Edit(
             "    accelerator = Accelerator(**accelerator_kwargs)\n",
-            '    watch = AccelerateTracker("run")\n    accelerator = Accelerator(log_with=watch, **accelerator_kwargs)\n',
+            '    watch = AccelerateTracker("run")\n'
+            "    accelerator = Accelerator(log_with=watch, **accelerator_kwargs)\n",
         ),
         Edit(
             "    starting_epoch = 0\n",

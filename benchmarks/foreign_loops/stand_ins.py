@@ -30,7 +30,7 @@ BARS = {
 class Digits(Dataset):
     """Pictures of 28 x 28 pixels of digits of seven segments, shifted, with noise; like torchvision's ``MNIST``."""
 
-    def __init__(self, root: str, train: bool = True, download: bool = False, transform: Any = None) -> None:
+    def __init__(self, root: str, *, train: bool = True, download: bool = False, transform: Any = None) -> None:
         del root, download
         draw = torch.Generator().manual_seed(int(train))
         count = 3000 if train else 500
@@ -68,7 +68,7 @@ def resize(size: int) -> Any:
     return lambda picture: torch.nn.functional.interpolate(picture[None], (size, size), mode="bilinear")[0]
 
 
-def save_image(pictures: Tensor, path: str, normalize: bool = False) -> None:
+def save_image(pictures: Tensor, path: str, *, normalize: bool = False) -> None:
     """Write pictures side by side."""
     row = torch.cat(list(pictures.detach()[:, 0]), dim=1)
     row = (row - row.min()) / (row.max() - row.min()) if normalize else row

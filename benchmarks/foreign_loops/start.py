@@ -38,7 +38,7 @@ def kill_at(step: int) -> None:
             session.save()
         return decision
 
-    Session.end_step = end
+    Session.end_step = end  # pyright: ignore[reportAttributeAccessIssue]  the program ends before anybody notices
 
 
 def main() -> None:

@@ -1,11 +1,9 @@
 """benchmarks/foreign_loops: its table is in the docs, and its edits, kills and findings are what it says."""
 
 import re
-from dataclasses import replace
 
 import pytest
 
-from fieldwatch import Checkpoints
 from fieldwatch.health.rules import GENERAL
 from fieldwatch.record import read_manifest
 
@@ -60,21 +58,35 @@ def loop(program, tmp_path):
     )
 
 
-def test_a_loop_is_counted_trained_killed_resumed_and_broken(program, loop, tmp_path):
-    cells = program.row(loop, program.Sources(tmp_path), tmp_path / "runs").strip("| ").split(" | ")
-    assert cells[:6] == ["a line", "6, 2, 0", "yes", "same numbers", "healthy", "gradients are not cleared"]
-    assert "UnclearedGradient (warning)" in cells[6]
-    killed = tmp_path / "runs" / "killed" / "run"
-    assert read_manifest(killed).segments[-1]["step"] == 18
-    assert max(Checkpoints(killed / "checkpoints").steps()) == 40
+def test_a_killed_loop_goes_on_at_its_checkpoint(program, loop, tmp_path):
+    work = program.Workplace(loop, program.Sources(tmp_path), tmp_path / "runs")
+    place = work.prepare("killed", adopted=True)
+    program.must(work.train(place, loop.kill), -9)
+    assert program.must(work.train(place)).weights
+    assert read_manifest(place / "run").segments[-1]["step"] == 18
+    with pytest.raises(RuntimeError, match="ended with 0"):
+        program.must(program.Trained(0, "", ""), -9)
 
 
-def test_other_numbers_are_said(program, loop, tmp_path):
-    other = program.Edit("lr=0.1", "lr=0.2")
-    cells = program.row(
-        replace(loop, edits=(*loop.edits, other)), program.Sources(tmp_path), tmp_path / "runs"
-    ).split(" | ")
-    assert cells[2] == "no"
+def test_adopted_lines_are_counted_and_the_fault_is_planted(program, loop, tmp_path):
+    work = program.Workplace(loop, program.Sources(tmp_path), tmp_path / "runs")
+    found = program.compare(work.texts(adopted=False)[0], work.texts(adopted=True)[0], "fieldwatch")
+    assert (found.added, found.changed, found.removed) == (6, 2, 0)
+    assert "zero_grad" in work.texts(adopted=True)[0]
+    assert "zero_grad" not in work.texts(adopted=True, fault=True)[0]
+
+
+@pytest.mark.parametrize(
+    ("findings", "healthy", "told"),
+    [
+        ((), "healthy", "nothing"),
+        ((("Slow", "note"),), "healthy (notes: Slow)", "Slow (note)"),
+        ((("Slow", "note"), ("Bad", "error")), "error: Bad (error)", "Bad (error)"),
+    ],
+)
+def test_notes_are_told_only_if_there_is_nothing_else(program, findings, healthy, told):
+    answer = program.Answer(findings)
+    assert (answer.verdict, answer.told) == (healthy, told)
 
 
 @pytest.mark.parametrize("text", ["nothing", "twice twice"])

@@ -11,7 +11,8 @@ from fieldwatch.record import CHECKPOINTS, checkpoint_folders, holds_run, read_e
 
 NOT_COPIED = frozenset({
     ".lock", "black_box", CHECKPOINTS, "crash", "evaluations", "log.txt", "memory.jsonl", "metrics.csv", "mlflow.db",
-    "products", "profiles", "ranks", "report.html", "snapshots", "tensorboard", "validation_failures", "wandb",
+    "products", "profiles", "ranks", "report.html", "snapshots", "tensorboard", "trackio", "validation_failures",
+    "wandb",
 })  # fmt: skip
 """Files of a run folder that a resumed run does not read; the chosen checkpoint is copied on its own."""
 ATTEMPTS = 3

@@ -27,6 +27,7 @@ _RUN_FILES = (
     "run.json",
     "snapshots",
     "tensorboard",
+    "trackio",
     "wandb",
 )
 """Files that every run writes to its folder; those of a pipeline are checked when they are written."""

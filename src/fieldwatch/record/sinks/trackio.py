@@ -5,7 +5,8 @@ import io
 import os
 import sqlite3
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -44,13 +45,11 @@ class Trackio:
         # Trackio reads the variable when it is imported.
         os.environ.setdefault("TRACKIO_DIR", str(Path(folder).absolute()))
         try:
-            import trackio  # noqa: PLC0415  optional
-            from trackio import sqlite_storage, utils  # noqa: PLC0415  optional
+            self._trackio: Any = import_module("trackio")
+            storage: Any = import_module("trackio.sqlite_storage").SQLiteStorage
         except ImportError as error:
             raise MissingExtra("trackio") from error
-        self._trackio: Any = trackio
-        self._folder = Path(utils.TRACKIO_DIR)
-        self._database = Path(sqlite_storage.SQLiteStorage.get_project_db_path(project))
+        self._database = Path(storage.get_project_db_path(project))
         self._project = project
         self._wanted = name
         self._name = name
@@ -157,7 +156,7 @@ class Trackio:
 
 
 @contextlib.contextmanager
-def _silent() -> Iterator[None]:
+def _silent() -> Generator[None]:
     """Send what Trackio prints to standard error: standard output belongs to the program."""
     with contextlib.redirect_stdout(sys.stderr):
         yield

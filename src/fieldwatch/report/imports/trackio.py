@@ -5,7 +5,7 @@ import math
 from collections import Counter
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from fieldwatch.report.imports.source import BadSource, SourcePicture, SourceRun, Values
 from fieldwatch.report.imports.sqlite import opened
@@ -47,12 +47,13 @@ def read_trackio(path: Path, identity: str, name: str) -> SourceRun:
     for step, moment, text in rows:
         for key, value in _mapping(path, text).items():
             number = _NAMES.get(value, value) if isinstance(value, str) else value
+            parts = _mapping(path, json.dumps(value)) if isinstance(value, dict) else {}
             if isinstance(number, int | float):
                 values.add(key, int(step), _seconds(str(moment)), float(number))
-            elif isinstance(value, dict) and value.get("_type") == "trackio.image":
-                pictures.append((key, int(step), path.parent / "media" / str(value.get("file_path"))))
+            elif parts.get("_type") == "trackio.image":
+                pictures.append((key, int(step), path.parent / "media" / str(parts.get("file_path"))))
             else:
-                skipped[type(value).__name__] += 1
+                skipped[type(cast("object", value)).__name__] += 1
     config = {key: value for (text,) in configs for key, value in _mapping(path, text).items() if key[:1] != "_"}
     kinds = ", ".join(f"{count:,} {kind}" for kind, count in sorted(skipped.items()))
     return SourceRun(

@@ -123,7 +123,7 @@ def test_a_training_of_splats_and_its_refinement_have_the_same_state_with_a_wind
 def test_a_training_of_normals_has_the_same_state_with_a_window(tmp_path, port, watched):
     with small_products():
         _, pictures = train_plain_and_seen(["train", "normals", *NORMALS], tmp_path, port, watched)
-    assert pictures[-1].shape[1] == 240
+    assert pictures[-1].shape[1] == 96
 
 
 @pytest.fixture
