@@ -416,7 +416,7 @@ ACCELERATE = Loop(
         Edit("    lr_scheduler_check_completed = False\n", "    lr_scheduler_check_completed = done > 0\n"),
         Edit(
             "                optimizer.zero_grad()\n",
-            '                optimizer.zero_grad()\n            accelerator.log({"loss": loss})\n',
+            '                optimizer.zero_grad()\n                accelerator.log({"loss": loss})\n',
         ),
     ),
     fault=Edit("        model.train()\n", ""),
