@@ -116,8 +116,8 @@ def train(folder, batches=5, resume_from=None):
 
 
 TWO = """
-import sys
-sys.path.insert(0, sys.argv[1])
+import os, sys
+sys.path[:0] = [sys.argv[1], os.path.dirname(sys.argv[1])]
 import torch
 from test_ranks import train, meet
 meet()
@@ -180,8 +180,8 @@ def test_two_ranks_train_like_one_and_record_the_whole_batch(tmp_path, run_two):
 
 
 AGAIN = """
-import sys
-sys.path.insert(0, sys.argv[1])
+import os, sys
+sys.path[:0] = [sys.argv[1], os.path.dirname(sys.argv[1])]
 import torch
 from test_ranks import train
 weights = train(sys.argv[2], resume_from=4)
