@@ -280,6 +280,10 @@ class UnboundedLoss(HealthRule):
     faster: float = threshold(
         0.5, unit="fraction of the fall in the last third", reason="a bounded loss falls mostly at first"
     )
+    growth: float = threshold(
+        100.0, unit="times the first deviation of the outputs", reason="outputs that are learned grow up to tenfold"
+    )
+    still: float = threshold(0.03, unit="fraction of the fall in the last third", reason="it has not settled yet")
     count: int = threshold(60, unit="recordings", reason="three parts of 20 recordings")
     remedy: ClassVar[str] = (
         "Check the sign of the loss and of each term (a log-determinant, an entropy, a reward, a distance that is to "
@@ -293,16 +297,38 @@ class UnboundedLoss(HealthRule):
         series = history[tags.TOTAL]
         values = series.values[np.isfinite(series.values)]
         alone = len(tags.COMPONENT.parts(history.names())) <= 1
-        if not alone or len(values) < self.count or not is_signed(values) or has_improved(history):
+        if not alone or len(values) < self.count or not is_signed(values):
             return ()
         first = float(np.median(values[:8]))
         middle = float(np.median(values[2 * len(values) // 3 :][:8]))
         last = float(np.median(values[-8:]))
         fall = first - last
-        if last >= 0 or fall < self.depth * max(abs(first), 0.1) or middle - last < self.faster * fall:
+        growth = self._growth(history)
+        # A metric of unknown direction that moves is no sign of an improvement here: it falls with the loss.
+        improved = has_improved(history, move=np.inf)
+        if last < 0 and growth > self.growth and middle - last > self.still * fall and not improved:
+            text = (
+                f"{tags.TOTAL} fell from {number(first)} to {number(last)}, while the outputs grew {growth:.0f} times: "
+                "the loss has no lower bound, so a sign is wrong."
+            )
+            return (self.finding(history.step, text, subject=tags.TOTAL),)
+        shallow = fall < self.depth * max(abs(first), 0.1) or middle - last < self.faster * fall
+        if last >= 0 or shallow or has_improved(history):
             return ()
         text = (
             f"{tags.TOTAL} fell from {number(first)} to {number(last)}, most of it at the end: it has no lower bound, "
             "so a sign is wrong."
         )
         return (self.finding(history.step, text, subject=tags.TOTAL),)
+
+    def _growth(self, history: History) -> float:
+        """Return how many times the outputs of a module have grown, for the one that grew most and grows still."""
+        found = [0.0]
+        for item, name in tags.OUTPUT_STD.parts(history.names()).items():
+            series = history[name]
+            first = head_median(series, 8)
+            middle = finite_median(series.values[series.steps <= 2 * history.step / 3][-2:])
+            last = late(series)
+            if "." not in item and first > 0 and last > middle:
+                found.append(last / first)
+        return max(found)

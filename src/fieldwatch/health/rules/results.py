@@ -35,7 +35,7 @@ from fieldwatch.health.outcomes import (
 from fieldwatch.health.rule import HealthRule
 from fieldwatch.health.thresholds import threshold
 from fieldwatch.health.window import finished, finite_median, is_signed
-from fieldwatch.record import History, tags
+from fieldwatch.record import TOOLKIT, History, tags
 
 _RESULTS = frozenset(
     {
@@ -44,6 +44,9 @@ _RESULTS = frozenset(
     }
 )
 """Words in the names of metrics that say how good a result is as a whole, not which kind of mistakes it has."""
+_RETURNS = frozenset(("reward", "rewards", "return", "returns"))
+_OTHER_RETURNS = frozenset(("std", "var", "variance", "min", "max", "intrinsic", "predicted", "target", "scale"))
+"""Words of metrics of rewards that are no mean of them."""
 _REWARDS = frozenset(("reward", "return", "score"))
 """Words in the names of metrics that the loss of a policy does not show."""
 
@@ -165,6 +168,21 @@ class NoProgress(HealthRule):
     still: float = threshold(
         0.1, unit="fraction of the initial loss", reason="fall since the first evaluation: much was learned since then"
     )
+    since: float = threshold(
+        0.4,
+        unit="fraction of the loss at the first evaluation",
+        reason="what halves the loss moves a result that measures the same",
+    )
+    part: float = threshold(
+        0.05, unit="fraction of the initial loss", reason="a loss near 0 may halve without any effect on a result"
+    )
+    apart: float = threshold(
+        0.05, unit="difference of fractions", reason="a few hundred held-out samples vary by this much"
+    )
+    moved: float = threshold(0.03, unit="fraction of the largest value", reason="range of evaluations without progress")
+    exact: float = threshold(
+        0.01, unit="fraction of the largest value", reason="an error this constant depends on nothing that is trained"
+    )
     count: int = threshold(4, unit="evaluations", reason="with fewer, the run may be too short to judge")
     remedy: ClassVar[str] = (
         "The model learned nothing that holds for other data: check that inputs and targets (labels, rewards, what the "
@@ -251,29 +269,63 @@ class NoProgress(HealthRule):
         return None
 
     def _unmoved(self, history: History) -> Finding | None:
-        """Return a finding if nothing that is measured on held-out data has moved since the first evaluation."""
-        if tags.TOTAL not in history or is_signed(history[tags.TOTAL].values) or has_improved(history, self.gain, 0.0):
+        """Return a finding if nothing that is measured on held-out data has moved since the first evaluation.
+
+        The direction of the metrics need not be known: what the loss learned meanwhile would have moved them up or
+        down. If the loss has hardly fallen either, nothing was learned at all.
+        """
+        if tags.TOTAL not in history or is_signed(history[tags.TOTAL].values):
             return None
         names = [name for name in history.names() if is_result(name, history)]
-        if not names or min(len(history[name]) for name in names) < self.count:
+        if not names or any(len(history[name]) < self.count for name in names):
+            return None
+        if any(self._is_good(name, history) or not self._stands_still(name, history) for name in names):
             return None
         name = names[0]
         values = history[name].values
         loss = history[tags.TOTAL]
         at = mean_until(loss.values, loss.steps, float(history[name].steps[0]), width=8)
         began, ended = loss_ends(loss.values)
-        better = direction_of(name, history)
-        # A fraction that was high at the first evaluation already need not move; other metrics have no scale.
-        low = better == "higher" and float(values.min()) >= 0 and float(values[-1]) <= _LOW
-        zero = better is None and not values.any()
-        if not (low or zero) or at - ended < self.still * began:
+        fallen = loss_reduction(history)
+        text = f"{name} is {number(values[-1])} after {len(values)} evaluations and has not improved on the "
+        text += f"{number(values[0])} of the first"
+        # A precise error shows a standstill even if the loss was near 0 at the first evaluation already.
+        precise = direction_of(name, history) == "lower" and self._moved(values) < self.exact
+        if at - ended > self.since * at and (at - ended > self.part * began or precise):
+            text += (
+                f", while {tags.TOTAL} fell from {number(at)} to {number(ended)} meanwhile: training learns something "
+                "that held-out data do not show, so its targets do not teach what is evaluated."
+            )
+        elif fallen is not None and fallen <= self.fall:
+            text += (
+                f", and {tags.TOTAL} fell by only {percent(max(fallen, 0.0), 0)}: training learned nothing that "
+                "held-out data show."
+            )
+        else:
             return None
-        text = (
-            f"{name} is {number(values[-1])} after {len(values)} evaluations, no better than the {number(values[0])} "
-            f"of the first, while {tags.TOTAL} fell from {number(at)} to {number(ended)} meanwhile: training learns "
-            "something that held-out data do not show, so its targets do not teach what is evaluated."
-        )
         return self.finding(int(history[name].steps[-1]), text, subject=name)
+
+    def _stands_still(self, name: str, history: History) -> bool:
+        """Return whether the evaluations of a metric differ by no more than noise."""
+        values = history[name].values
+        if not np.isfinite(values).all():
+            return False
+        if float(values.min()) >= 0 and float(values.max()) <= 1 and direction_of(name, history) != "lower":
+            return float(np.ptp(values)) <= self.apart
+        return self._moved(values) <= self.moved
+
+    def _moved(self, values: NDArray[np.float64]) -> float:
+        """Return the range of values, as a fraction of the largest one."""
+        return float(np.ptp(values)) / max(float(np.abs(values).max()), 1e-30)
+
+    def _is_good(self, name: str, history: History) -> bool:
+        """Return whether a fraction may have been good from the first evaluation on."""
+        values = history[name].values
+        better = direction_of(name, history)
+        if better is None or float(values.min()) < 0:
+            return False
+        last = float(values[-1]) / whole(values)
+        return last > _LOW if better == "higher" else False
 
     def _never_better(self, rewards: NDArray[np.float64]) -> bool:
         """Return whether no evaluation was better than the first one by more than noise."""
@@ -289,6 +341,77 @@ class NoProgress(HealthRule):
         part = max(len(values) // 10, 1)
         spread = float(np.std(values[-part:]))
         return float(np.median(values[:part]) - np.median(values[-part:])) > 5 * spread
+
+
+@dataclass(frozen=True, kw_only=True)
+class RewardNotRising(HealthRule):
+    """The returns or rewards that a policy gets while it is trained are no higher at the end than at the start.
+
+    They are compared over all steps, so noise of single episodes does not matter. A run whose evaluations have improved
+    is not judged: exploration lowers the returns of the training.
+    """
+
+    start: float = threshold(
+        0.15, unit="fraction of the run", reason="long enough for a mean, too short to have learned much"
+    )
+    end: float = threshold(0.3, unit="fraction of the run", reason="length of the final mean")
+    certain: float = threshold(
+        3.0, unit="standard errors", reason="a rise that is certain is one, however small the returns are"
+    )
+    gain: float = threshold(
+        0.1, unit="fraction of the first mean", reason="a smaller rise is not what a policy is trained for"
+    )
+    count: int = threshold(60, unit="recordings", reason="the first mean needs several episodes")
+    remedy: ClassVar[str] = (
+        "Check what the policy's loss maximizes: the sign of the loss (it minimizes minus the return), returns and "
+        "advantages that belong to the executed actions and start at their step (rewards to come, not those of the "
+        "past), log-probabilities of the actions that were executed, a critic that sees the rewards and the ends of "
+        "episodes; then the weight of the entropy and the learning rate."
+    )
+
+    def __call__(self, history: History) -> tuple[Finding, ...]:
+        """Return, at the end of the run, the reward that did not rise, if none did."""
+        if not finished(history):
+            return ()
+        names = [name for name in history.names() if self._is_reward(name, history)]
+        found = [self._judge(name, history) for name in names]
+        first = next((each for each in found if each is not None), None)
+        if first is None or any(each is None for each in found) or self._evaluations_rise(history):
+            return ()
+        return (first,)
+
+    def _is_reward(self, name: str, history: History) -> bool:
+        words = name_words(name)
+        plain = bool(words & _RETURNS) and not words & _OTHER_RETURNS
+        return plain and TOOLKIT.find(name) is None and len(history[name]) >= self.count
+
+    def _judge(self, name: str, history: History) -> Finding | None:
+        series = history[name]
+        values = series.values
+        if not np.isfinite(values).all() or series.steps[0] > self.start * history.step:
+            return None
+        head = values[: max(int(self.start * len(values)), 8)]
+        tail = values[-int(self.end * len(values)) :]
+        gain = float(tail.mean() - head.mean())
+        error = float(np.sqrt(head.var() / len(head) + tail.var() / len(tail)))
+        # Returns that never differ are rewards that do not depend on the actions, or a game that is solved.
+        if not values.std() > 0 or gain > self.certain * error or gain > self.gain * abs(float(head.mean())):
+            return None
+        text = (
+            f"{name} averages {number(tail.mean())} at the end, no better than the {number(head.mean())} at the start "
+            "of the run: the policy has learned nothing that raises its reward."
+        )
+        return self.finding(history.step, text, subject=name)
+
+    def _evaluations_rise(self, history: History) -> bool:
+        """Return whether an evaluation is clearly better than the first one."""
+        for name, better in held_out_metrics(history).items():
+            values = history[name].values
+            if better == "higher" and len(values) > 1 and np.isfinite(values).all():
+                scale = max(abs(float(values[0])), 1e-12)
+                if float(np.median(values[-2:])) - float(values[0]) > self.gain * scale:
+                    return True
+        return False
 
 
 @dataclass(frozen=True, kw_only=True)
