@@ -22,7 +22,7 @@ from fieldwatch.health.rule import HealthRule
 from fieldwatch.health.rules.chance import falls_short
 from fieldwatch.health.rules.poor_results import ends_poorly
 from fieldwatch.health.thresholds import threshold
-from fieldwatch.health.window import finished, finite_median, is_signed
+from fieldwatch.health.window import finished, finite_median, first_sustained, is_signed
 from fieldwatch.record import History, tags
 
 
@@ -85,6 +85,49 @@ class LossForm(HealthRule):
                 "assert output.shape == target.shape."
             )
         return replace(self.finding(int(event["step"]), text, subject=term), remedy=remedy)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NegativeLoss(HealthRule):
+    """A loss that is never negative for targets in their range has become negative.
+
+    Attributes:
+        kind: kind of the events with the losses that have 0 as their lowest value.
+    """
+
+    severity: ClassVar[Severity] = "error"
+    kind: str = "loss_floor"
+    depth: float = threshold(
+        0.01, unit="fraction of the largest absolute value", reason="smaller values below 0 are rounding"
+    )
+    patience: int = threshold(4, unit="recordings", reason="a single batch may hold one bad target")
+    remedy: ClassVar[str] = (
+        "Look at the targets that the loss gets. A binary cross-entropy needs targets from 0 to 1 (divide masks of 0 "
+        "to 255 by 255). CTC needs logarithms of probabilities, and targets that never hold the class of its blank: "
+        "pass the same index as blank that decoding uses. A Kullback-Leibler divergence needs logarithms of "
+        "probabilities as input and probabilities that sum to 1 as target."
+    )
+
+    def __call__(self, history: History) -> tuple[Finding, ...]:
+        """Return, per term, where it had been negative for ``patience`` recordings."""
+        found: list[Finding] = []
+        for event in history.events(self.kind):
+            term = str(event["term"])
+            name = tags.COMPONENT.tag(term)
+            if name not in history:
+                continue
+            series = history[name]
+            finite = series.values[np.isfinite(series.values)]
+            bound = self.depth * float(np.abs(finite).max(initial=0.0))
+            at = first_sustained(series.values < -bound, patience=self.patience) if bound > 0 else None
+            if at is not None:
+                text = (
+                    f"term '{term}' is {number(series.values[at])}, but a {event['operation']} is never negative: its "
+                    "targets (labels, blank index) or inputs are out of the range that it is defined for, so its "
+                    "lowest value is not a good prediction."
+                )
+                found.append(self.finding(int(series.steps[at]), text, subject=term))
+        return first_per_subject(found)
 
 
 @dataclass(frozen=True, kw_only=True)

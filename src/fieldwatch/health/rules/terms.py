@@ -248,7 +248,6 @@ class TermDominates(HealthRule):
         )
         return self.finding(int(series.steps[at]), text, subject=term)
 
-
     def _regularized(
         self, history: History, name: str, names: Sequence[str], high: NDArray[np.bool_]
     ) -> Finding | None:

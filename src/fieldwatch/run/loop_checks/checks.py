@@ -13,7 +13,7 @@ from fieldwatch.record import tags
 from fieldwatch.run.loop_checks.averages import AverageCheck
 from fieldwatch.run.loop_checks.evaluations import EvaluationModeCheck, RandomCheck
 from fieldwatch.run.loop_checks.forwards import ForwardCheck, ForwardSnapshot
-from fieldwatch.run.loop_checks.loss_forms import LossFormCheck, has_yes_no_loss
+from fieldwatch.run.loop_checks.loss_forms import LossFormCheck, floors, has_yes_no_loss
 from fieldwatch.run.loop_checks.modes import ModeCheck
 from fieldwatch.run.loop_checks.optimizers import OptimizerCheck
 from fieldwatch.run.loop_checks.streaks import Streaks
@@ -113,8 +113,11 @@ class LoopChecks:
             self._event("term_without_gradient", **facts, frozen=self._frozen.any_frozen)
         for form in self._loss_forms.check(step, terms):
             self._event("loss_form", **form)
-        if step == 0 and has_yes_no_loss(terms):
-            self._event("yes_no_loss")
+        if step == 0:
+            for floor in floors(terms):
+                self._event("loss_floor", **floor)
+            if has_yes_no_loss(terms):
+                self._event("yes_no_loss")
 
     def at_update(self, step: int, optimizers: Sequence[Optimizer]) -> Mapping[str, Tensor]:
         """Check everything that an update depends on, before it.
