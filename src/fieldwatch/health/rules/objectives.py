@@ -324,7 +324,7 @@ class UnboundedLoss(HealthRule):
         0.5, unit="fraction of the fall in the last third", reason="a bounded loss falls mostly at first"
     )
     growth: float = threshold(
-        100.0, unit="times the first deviation of the outputs", reason="outputs that are learned grow up to tenfold"
+        30.0, unit="times the first deviation of the outputs", reason="outputs that are learned grow up to tenfold"
     )
     still: float = threshold(0.03, unit="fraction of the fall in the last third", reason="it has not settled yet")
     count: int = threshold(60, unit="recordings", reason="three parts of 20 recordings")

@@ -179,7 +179,23 @@ class NoProgress(HealthRule):
     apart: float = threshold(
         0.05, unit="difference of fractions", reason="a few hundred held-out samples vary by this much"
     )
-    moved: float = threshold(0.03, unit="fraction of the largest value", reason="range of evaluations without progress")
+    moved: float = threshold(
+        0.03, unit="fraction of the largest value", reason="difference of evaluations without any progress"
+    )
+    change: float = threshold(
+        0.25, unit="fraction of the first value", reason="a change of a fraction beyond it is one, in any direction"
+    )
+    late: float = threshold(
+        0.33,
+        unit="fraction of the initial loss",
+        reason="with less left at the first evaluation, a result of unknown direction may have been reached by then",
+    )
+    best: float = threshold(
+        0.1, unit="fraction", reason="fractions of unknown direction this close to 0 or 1 may be perfect"
+    )
+    both: float = threshold(
+        0.2, unit="fraction", reason="so far from 0 and 1, a fraction is poor in any direction once the loss is near 0"
+    )
     exact: float = threshold(
         0.01, unit="fraction of the largest value", reason="an error this constant depends on nothing that is trained"
     )
@@ -269,17 +285,13 @@ class NoProgress(HealthRule):
         return None
 
     def _unmoved(self, history: History) -> Finding | None:
-        """Return a finding if nothing that is measured on held-out data has moved since the first evaluation.
-
-        The direction of the metrics need not be known: what the loss learned meanwhile would have moved them up or
-        down. If the loss has hardly fallen either, nothing was learned at all.
-        """
+        """Return a finding if no held-out result is better than at the first evaluation, whatever the loss does."""
         if tags.TOTAL not in history or is_signed(history[tags.TOTAL].values):
             return None
         names = [name for name in history.names() if is_result(name, history)]
         if not names or any(len(history[name]) < self.count for name in names):
             return None
-        if any(self._is_good(name, history) or not self._stands_still(name, history) for name in names):
+        if any(self._may_be_good(name, history) or not self._stands_still(name, history) for name in names):
             return None
         name = names[0]
         values = history[name].values
@@ -289,9 +301,7 @@ class NoProgress(HealthRule):
         fallen = loss_reduction(history)
         text = f"{name} is {number(values[-1])} after {len(values)} evaluations and has not improved on the "
         text += f"{number(values[0])} of the first"
-        # A precise error shows a standstill even if the loss was near 0 at the first evaluation already.
-        precise = direction_of(name, history) == "lower" and self._moved(values) < self.exact
-        if at - ended > self.since * at and (at - ended > self.part * began or precise):
+        if all(self._shows(each, history, at, began, ended) for each in names):
             text += (
                 f", while {tags.TOTAL} fell from {number(at)} to {number(ended)} meanwhile: training learns something "
                 "that held-out data do not show, so its targets do not teach what is evaluated."
@@ -305,27 +315,58 @@ class NoProgress(HealthRule):
             return None
         return self.finding(int(history[name].steps[-1]), text, subject=name)
 
+    def _shows(self, name: str, history: History, at: float, began: float, ended: float) -> bool:
+        """Return whether the fall of the loss since the first evaluation would have moved a result."""
+        values = history[name].values
+        better = direction_of(name, history)
+        spent = at - ended > self.part * began
+        if at - ended < self.since * at:
+            return False
+        if better == "lower":
+            # An error this constant shows a standstill even if the loss was near 0 at the first evaluation already.
+            return spent or float(np.ptp(values)) < self.exact * float(np.abs(values).max())
+        if better == "higher":
+            return spent
+        return at - ended > self.still * began if not values.any() else self._late_or_poor(values, at, began, ended)
+
+    def _late_or_poor(self, values: NDArray[np.float64], at: float, began: float, ended: float) -> bool:
+        """Return whether a result of unknown direction cannot have been reached by the first evaluation."""
+        last = float(values[-1])
+        if not self._is_share(values):
+            return at > self.late * began
+        # In the middle, a fraction is poor in any direction once the loss is near 0.
+        poor = self.both < last < 1 - self.both and ended < self.part * at
+        same = abs(last - float(values[0])) <= self.change * float(values[0])
+        return poor or (same and self.best < last < 1 - self.best and at > self.late * began)
+
     def _stands_still(self, name: str, history: History) -> bool:
-        """Return whether the evaluations of a metric differ by no more than noise."""
+        """Return whether no evaluation is better than the first one by more than noise; in any direction if unknown."""
         values = history[name].values
         if not np.isfinite(values).all():
             return False
-        if float(values.min()) >= 0 and float(values.max()) <= 1 and direction_of(name, history) != "lower":
-            return float(np.ptp(values)) <= self.apart
-        return self._moved(values) <= self.moved
+        better = direction_of(name, history)
+        first = float(values[0])
+        if better is None:
+            moved = float(np.ptp(values))
+        else:
+            moved = max(gain_over(first, float(each), better) for each in values)
+        if self._is_share(values) and better != "lower":
+            return moved <= self.apart
+        return moved <= self.moved * float(np.abs(values).max())
 
-    def _moved(self, values: NDArray[np.float64]) -> float:
-        """Return the range of values, as a fraction of the largest one."""
-        return float(np.ptp(values)) / max(float(np.abs(values).max()), 1e-30)
+    def _is_share(self, values: NDArray[np.float64]) -> bool:
+        """Return whether values may be fractions."""
+        return float(values.min()) >= 0 and float(values.max()) <= 1
 
-    def _is_good(self, name: str, history: History) -> bool:
+    def _may_be_good(self, name: str, history: History) -> bool:
         """Return whether a fraction may have been good from the first evaluation on."""
         values = history[name].values
         better = direction_of(name, history)
-        if better is None or float(values.min()) < 0:
+        if better == "lower" or float(values.min()) < 0:
             return False
-        last = float(values[-1]) / whole(values)
-        return last > _LOW if better == "higher" else False
+        if better == "higher":
+            return float(values[-1]) / whole(values) > _LOW
+        return self._is_share(values) and float(values[-1]) > 1 - self.best
 
     def _never_better(self, rewards: NDArray[np.float64]) -> bool:
         """Return whether no evaluation was better than the first one by more than noise."""
@@ -586,6 +627,12 @@ class WorstSample(HealthRule):
     share: float = threshold(
         0.25, unit="fraction of the median score", reason="smaller differences are too small to spoil the result"
     )
+    error: float = threshold(
+        0.5,
+        unit="fraction of the median error",
+        reason="errors of healthy samples differ by such a factor more easily than scores do",
+        source="measured by benchmarks/verdicts.py",
+    )
     count: int = threshold(5, unit="samples", reason="fewer samples have no usual spread")
     most: float = threshold(
         0.34, unit="fraction of the samples", reason="two swapped samples of six; more than a third are no exception"
@@ -614,7 +661,8 @@ class WorstSample(HealthRule):
             # The usual spread is that of the others: with few samples, two wrong ones would hide themselves.
             rest = np.array([scores[name] for name in ranked[count:]])
             middle = float(np.median(rest))
-            bound = max(self.deviation * float(np.std(rest)), self.share * abs(middle))
+            share = self.share if sign < 0 else self.error
+            bound = max(self.deviation * float(np.std(rest)), share * abs(middle))
             if sign * (scores[ranked[count - 1]] - middle) > bound:
                 worse = {name: scores[name] for name in ranked[:count]}
         if not worse:
