@@ -163,6 +163,11 @@ def against_chance(make: Make, last: float) -> History:
     return finished({"Loss/total": noisy()}, scores, make=make, events=[chance])
 
 
+def paid(rewards: np.ndarray, make: Make) -> History:
+    noise = 0.05 * np.random.default_rng(3).standard_normal(len(rewards))
+    return finished({"Loss/total": noisy() - 0.5, "Agent/reward": rewards + noise}, make=make)
+
+
 def scored(make: Make, worst: float) -> History:
     values = {f"view_{i}": 24 + 0.3 * i for i in range(8)} | {"view_3": worst}
     event = {"kind": "sample_scores", "step": 599, "metric": "Test/psnr", "better": "higher", "values": values}
@@ -500,6 +505,13 @@ CASES = [
         healthy=partial(judged, score=[0.19, 0.3, 0.4, 0.5, 0.5, 0.5], loss=2.3 - 3e-4 * STEPS),
         at=(599, "warning", "Eval/accuracy"),
         words=("Eval/accuracy is 0.19", "6 evaluations", "fell by only 7%", "belong together"),
+    ),
+    Case(
+        rule=results.RewardNotRising(),
+        fault=partial(paid, np.linspace(0.2, 0.15, 600)),
+        healthy=partial(paid, np.linspace(0.2, 0.6, 600)),
+        at=(599, "warning", "Agent/reward"),
+        words=("no better than the 0.1", "learned nothing", "sign of the loss"),
     ),
     Case(
         rule=results.HeldOutGap(),

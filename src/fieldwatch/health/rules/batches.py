@@ -265,7 +265,10 @@ class NoDiversity(HealthRule):
 
     def _deviations(self, history: History, item: str) -> tuple[float, float]:
         """Return the standard deviation of the outputs between samples at first and at the end."""
-        whole = history[tags.OUTPUT_STD.tag(item)]
+        name = tags.OUTPUT_STD.tag(item)
+        if name not in history:
+            return 0.0, 0.0
+        whole = history[name]
         shares = on_steps(history[tags.OUTPUT_SHARE.tag(item)], whole.steps)
         between = whole.values * np.sqrt(np.maximum(shares, 0.0))
         return finite_median(between[: self.head]), finite_median(between[-self.window :])

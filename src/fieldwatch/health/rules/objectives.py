@@ -104,8 +104,7 @@ class NegativeLoss(HealthRule):
     remedy: ClassVar[str] = (
         "Look at the targets that the loss gets. A binary cross-entropy needs targets from 0 to 1 (divide masks of 0 "
         "to 255 by 255). CTC needs logarithms of probabilities, and targets that never hold the class of its blank: "
-        "pass the same index as blank that decoding uses. A Kullback-Leibler divergence needs logarithms of "
-        "probabilities as input and probabilities that sum to 1 as target."
+        "pass the same index as blank that decoding uses."
     )
 
     def __call__(self, history: History) -> tuple[Finding, ...]:

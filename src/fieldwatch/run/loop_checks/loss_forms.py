@@ -50,7 +50,6 @@ _NEVER_NEGATIVE = {
     "CtcLossBackward0": "connectionist temporal classification",
     "BinaryCrossEntropyBackward0": "binary cross-entropy",
     "BinaryCrossEntropyWithLogitsBackward0": "binary cross-entropy",
-    "KlDivBackward0": "Kullback-Leibler divergence",
 }
 """Losses that targets in their range never make negative."""
 _MEANS = frozenset(("MeanBackward0", "MeanBackward1", "SumBackward0", "SumBackward1", "DivBackward0"))
