@@ -258,7 +258,8 @@ class NoDiversity(HealthRule):
             elif share < self.share and spread < self.spread:
                 text = (
                     f"the outputs of '{item}' hardly differ between samples ({percent(max(share, 0.0), 2)} of their "
-                    "variance): a collapse without diversity, which no evaluation shows to be meant."
+                    "variance): a collapse to nearly a constant, without diversity, which no evaluation shows to be "
+                    "meant."
                 )
                 found.append(self.finding(history.step, text, subject=item))
         return tuple(found)

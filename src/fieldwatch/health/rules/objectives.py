@@ -14,6 +14,7 @@ from fieldwatch.health.outcomes import (
     agrees,
     classifiers,
     has_improved,
+    has_rewards,
     head_median,
     late,
     single_loss,
@@ -325,7 +326,9 @@ class UnboundedLoss(HealthRule):
     growth: float = threshold(
         30.0, unit="times the first deviation of the outputs", reason="outputs that are learned grow up to tenfold"
     )
+    rise: float = threshold(1.1, unit="times that of the middle of the run", reason="outputs that settle do not grow")
     still: float = threshold(0.03, unit="fraction of the fall in the last third", reason="it has not settled yet")
+    least: float = threshold(3.0, unit="times the first absolute loss", reason="enough if the outputs grow as well")
     count: int = threshold(60, unit="recordings", reason="three parts of 20 recordings")
     remedy: ClassVar[str] = (
         "Check the sign of the loss and of each term (a log-determinant, an entropy, a reward, a distance that is to "
@@ -347,8 +350,10 @@ class UnboundedLoss(HealthRule):
         fall = first - last
         growth = self._growth(history)
         # A metric of unknown direction that moves is no sign of an improvement here: it falls with the loss.
-        improved = has_improved(history, move=np.inf)
-        if last < 0 and growth > self.growth and middle - last > self.still * fall and not improved:
+        # The outputs of a policy grow as it becomes certain of its actions.
+        meant = has_improved(history, move=np.inf) or has_rewards(history)
+        falls = fall > self.least * max(abs(first), 0.1) and middle - last > self.still * fall
+        if last < 0 and growth > self.growth and falls and not meant:
             text = (
                 f"{tags.TOTAL} fell from {number(first)} to {number(last)}, while the outputs grew {growth:.0f} times: "
                 "the loss has no lower bound, so a sign is wrong."
@@ -371,6 +376,6 @@ class UnboundedLoss(HealthRule):
             first = head_median(series, 8)
             middle = finite_median(series.values[series.steps <= 2 * history.step / 3][-2:])
             last = late(series)
-            if "." not in item and first > 0 and last > middle:
+            if "." not in item and first > 0 and last > self.rise * middle:
                 found.append(last / first)
         return max(found)

@@ -45,7 +45,12 @@ _RESULTS = frozenset(
 )
 """Words in the names of metrics that say how good a result is as a whole, not which kind of mistakes it has."""
 _RETURNS = frozenset(("reward", "rewards", "return", "returns"))
-_OTHER_RETURNS = frozenset(("std", "var", "variance", "min", "max", "intrinsic", "predicted", "target", "scale"))
+_OTHER_RETURNS = frozenset(
+    {
+        *("std", "var", "variance", "min", "max", "intrinsic", "predicted", "target", "scale", "bonus", "penalty"),
+        *("error", "loss", "mse", "mae", "baseline", "random", "data", "dataset", "offline", "expert"),
+    }
+)
 """Words of metrics of rewards that are no mean of them."""
 _REWARDS = frozenset(("reward", "return", "score"))
 """Words in the names of metrics that the loss of a policy does not show."""
@@ -402,6 +407,9 @@ class RewardNotRising(HealthRule):
     gain: float = threshold(
         0.1, unit="fraction of the first mean", reason="a smaller rise is not what a policy is trained for"
     )
+    move: float = threshold(
+        1.0, unit="fraction of the first value", reason="a result of unknown direction that doubles shows learning"
+    )
     count: int = threshold(60, unit="recordings", reason="the first mean needs several episodes")
     remedy: ClassVar[str] = (
         "Check what the policy's loss maximizes: the sign of the loss (it minimizes minus the return), returns and "
@@ -412,12 +420,14 @@ class RewardNotRising(HealthRule):
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
         """Return, at the end of the run, the reward that did not rise, if none did."""
-        if not finished(history):
+        # A trained policy that goes on may have reached its best.
+        if not finished(history) or history.first > 0:
             return ()
         names = [name for name in history.names() if self._is_reward(name, history)]
         found = [self._judge(name, history) for name in names]
         first = next((each for each in found if each is not None), None)
-        if first is None or any(each is None for each in found) or self._evaluations_rise(history):
+        # What an evaluation shows counts more: rewards of recorded episodes, and of bold exploration, need not rise.
+        if first is None or any(each is None for each in found) or has_improved(history, move=self.move):
             return ()
         return (first,)
 
@@ -443,16 +453,6 @@ class RewardNotRising(HealthRule):
             "of the run: the policy has learned nothing that raises its reward."
         )
         return self.finding(history.step, text, subject=name)
-
-    def _evaluations_rise(self, history: History) -> bool:
-        """Return whether an evaluation is clearly better than the first one."""
-        for name, better in held_out_metrics(history).items():
-            values = history[name].values
-            if better == "higher" and len(values) > 1 and np.isfinite(values).all():
-                scale = max(abs(float(values[0])), 1e-12)
-                if float(np.median(values[-2:])) - float(values[0]) > self.gain * scale:
-                    return True
-        return False
 
 
 @dataclass(frozen=True, kw_only=True)
