@@ -212,7 +212,11 @@ class InputIgnored(HealthRule):
 
 @dataclass(frozen=True, kw_only=True)
 class NoDiversity(HealthRule):
-    """The outputs of a module are nearly the same for all samples, and no held-out metric has improved: a collapse."""
+    """The outputs of a module are nearly the same for all samples, and no held-out metric has improved: a collapse.
+
+    Found are outputs whose variance lies hardly between samples, and those that differ far less than at first while the
+    loss stands still.
+    """
 
     share: float = threshold(
         0.01, unit="fraction of the output's variance", reason="between samples; healthy runs end above 0.1"
@@ -224,6 +228,7 @@ class NoDiversity(HealthRule):
         0.04,
         unit="fraction of the first deviation between samples",
         reason="outputs that are learned differ more at the end, or a few times less if the targets are small",
+        source="measured by benchmarks/verdicts.py",
     )
     head: int = threshold(8, unit="recordings", reason="length of the initial median")
     window: int = threshold(4, unit="recordings", reason="length of the final median, about 200 steps")

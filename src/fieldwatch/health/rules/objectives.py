@@ -315,7 +315,7 @@ class TargetAmongInputs(HealthRule):
 
 @dataclass(frozen=True, kw_only=True)
 class UnboundedLoss(HealthRule):
-    """A loss falls without a bound, faster and faster: its sign, or that of a term, is wrong."""
+    """A loss falls without a bound, faster and faster or as its outputs grow: its sign, or that of a term, is wrong."""
 
     depth: float = threshold(
         20.0, unit="times the first absolute loss", reason="likelihoods of healthy runs settle within a few units"

@@ -154,7 +154,11 @@ _NATURAL_RANGE = 1e12
 
 @dataclass(frozen=True, kw_only=True)
 class NoProgress(HealthRule):
-    """The result on held-out data is no better than at the first evaluation, and the loss has hardly fallen."""
+    """The result on held-out data is no better than at the first evaluation, although the loss has fallen, or as it has.
+
+    A result of which nobody knows whether it is better high or low must not have moved at all. It is judged only if it
+    cannot have been reached by the first evaluation: a third of the loss was left then, or it is far from 0 and 1.
+    """
 
     gain: float = threshold(
         0.02, unit="fraction of the first value", reason="less is within the noise of an evaluation"
@@ -188,12 +192,16 @@ class NoProgress(HealthRule):
         0.03, unit="fraction of the largest value", reason="difference of evaluations without any progress"
     )
     change: float = threshold(
-        0.25, unit="fraction of the first value", reason="a change of a fraction beyond it is one, in any direction"
+        0.25,
+        unit="fraction of the first value",
+        reason="a change of a fraction beyond it is one, in any direction",
+        source="measured by benchmarks/verdicts.py",
     )
     late: float = threshold(
         0.33,
         unit="fraction of the initial loss",
         reason="with less left at the first evaluation, a result of unknown direction may have been reached by then",
+        source="measured by benchmarks/verdicts.py",
     )
     best: float = threshold(
         0.1, unit="fraction", reason="fractions of unknown direction this close to 0 or 1 may be perfect"
