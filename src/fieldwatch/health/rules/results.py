@@ -154,10 +154,11 @@ _NATURAL_RANGE = 1e12
 
 @dataclass(frozen=True, kw_only=True)
 class NoProgress(HealthRule):
-    """The result on held-out data is no better than at the first evaluation, although the loss has fallen, or as it has.
+    """The result on held-out data is no better than at the first evaluation.
 
-    A result of which nobody knows whether it is better high or low must not have moved at all. It is judged only if it
-    cannot have been reached by the first evaluation: a third of the loss was left then, or it is far from 0 and 1.
+    Either the loss has hardly fallen, or it has fallen by so much since then that a result should have moved. A result
+    of which nobody knows whether it is better high or low must not have moved at all. It is judged only if it cannot
+    have been reached by the first evaluation: a third of the loss was left then, or it is far from 0 and 1.
     """
 
     gain: float = threshold(
