@@ -52,6 +52,7 @@ class LoopChecks:
         self._uncleared = UnclearedGradients()
         self._terms = TermCheck()
         self._loss_forms = LossFormCheck()
+        self._floors: set[str] = set()
         self._forwards = ForwardCheck()
         self._random = RandomCheck()
         self._evaluation_modes = EvaluationModeCheck()
@@ -115,7 +116,10 @@ class LoopChecks:
             self._event("loss_form", **form)
         if step == 0:
             for floor in floors(terms):
-                self._event("loss_floor", **floor)
+                # A step in several pieces asks for each of them.
+                if floor["term"] not in self._floors:
+                    self._floors.add(floor["term"])
+                    self._event("loss_floor", **floor)
             if has_yes_no_loss(terms):
                 self._event("yes_no_loss")
 
