@@ -71,7 +71,7 @@ def settled(kind, results=DONE, loss=FALLING, **facts):
 
 def floored(loss):
     columns = {"Loss/total": loss, "Loss/component_ctc": loss}
-    event = {"kind": "loss_floor", "step": 0, "term": "ctc", "operation": "connectionist temporal classification"}
+    event = {"kind": "loss_floor", "step": 0, "term": "ctc", "operation": "CTC loss"}
     return Record(columns=columns, events=[event])
 
 

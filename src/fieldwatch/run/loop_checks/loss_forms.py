@@ -47,7 +47,7 @@ _OF_DIFFERENCES = frozenset(
 )
 """Operations between a plain regression loss and its difference; distances of two sets use others or several."""
 _NEVER_NEGATIVE = {
-    "CtcLossBackward0": "connectionist temporal classification",
+    "CtcLossBackward0": "CTC loss",
     "BinaryCrossEntropyBackward0": "binary cross-entropy",
     "BinaryCrossEntropyWithLogitsBackward0": "binary cross-entropy",
 }
