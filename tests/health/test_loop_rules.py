@@ -13,6 +13,7 @@ from fieldwatch.health.rules import (
     evaluations,
     objectives,
     precision,
+    progress,
     rates,
     results,
     rules_in,
@@ -577,7 +578,7 @@ VARIANTS = [
         words=("times, conditions, tokens", "tokenizer"),
     ),
     Case(
-        rule=results.NoProgress(),
+        rule=progress.NoProgress(),
         fault=forward(
             results={"val/iou": np.array([0.3, 0.25, 0.2, 0.2]), "val/right": np.array([0.2, 0.4, 0.6, 0.7])}
         ),
@@ -608,7 +609,7 @@ VARIANTS = [
         words=("no gradient", "detach"),
     ),
     Case(
-        rule=results.NoProgress(),
+        rule=progress.NoProgress(),
         # Nobody knows whether "found" is better high or low: it stands still, and the loss falls to nothing.
         fault=forward(results={"val/found": np.array([0.31, 0.29, 0.3, 0.3, 0.29])}),
         healthy=forward(results={"val/found": np.array([0.31, 0.4, 0.5, 0.55, 0.56])}),
@@ -617,7 +618,7 @@ VARIANTS = [
         words=("not improved", "fell from", "targets"),
     ),
     Case(
-        rule=results.NoProgress(),
+        rule=progress.NoProgress(),
         fault=forward(results={"val/gain": np.array([-22.5, -22.4, -22.2, -22.2, -22.3])}),
         # Reached before the first evaluation, when less than a third of the loss was left.
         healthy=Record(
@@ -629,7 +630,7 @@ VARIANTS = [
         words=("not improved", "held-out data do not show", "format"),
     ),
     Case(
-        rule=results.NoProgress(),
+        rule=progress.NoProgress(),
         fault=forward(results={"val/error": np.array([0.48, 0.50, 0.49, 0.50, 0.51])}),
         healthy=forward(results={"val/error": np.array([0.48, 0.46, 0.44, 0.44, 0.43])}),
         severity="warning",
@@ -637,7 +638,7 @@ VARIANTS = [
         words=("not improved", "targets"),
     ),
     Case(
-        rule=results.NoProgress(),
+        rule=progress.NoProgress(),
         fault=forward(results={"val/found": np.array([0.05, 0.04, 0.04, 0.02, 0.01])}, loss=2.3 - FALLING / 10),
         healthy=forward(results={"val/found": np.array([0.97, 0.98, 0.97, 0.98, 0.98])}, loss=2.3 - FALLING / 10),
         severity="warning",

@@ -285,8 +285,8 @@ class NoDiversity(HealthRule):
         if loss is None:
             return False
         half = len(loss) // 2
-        before, after = finite_median(loss.values[half // 2 : half]), finite_median(loss.values[half:])
-        return after > _SETTLED * before
+        before = finite_median(loss.values[half // 2 : half])
+        return finite_median(loss.values[half:]) > _SETTLED * before
 
 
 _SETTLED = 0.9
