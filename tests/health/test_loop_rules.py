@@ -91,6 +91,12 @@ def prior(likelihood):
     return Record(columns={"Loss/total": likelihood + divergence, **columns})
 
 
+def with_errors(worst):
+    values = {f"{at:03d}": 10.0 + 0.1 * at for at in range(8)} | {"006": worst}
+    event = {"kind": "sample_scores", "step": STEPS - 1, "metric": "Eval/mae", "better": "lower", "values": values}
+    return Record(columns={"Loss/total": FALLING}, events=[event])
+
+
 def harder():
     return np.concatenate([[0.02, 0.009, 0.007, 0.009], np.full(STEPS - 4, 0.06)])
 
@@ -670,6 +676,15 @@ VARIANTS = [
         severity="warning",
         subject="divergence",
         words=("dominates", "no better at the end", "weight"),
+    ),
+    Case(
+        rule=results.WorstSample(),
+        fault=with_errors(21.0),
+        # Errors differ by a factor of one and a half more easily than scores do.
+        healthy=with_errors(14.7),
+        severity="warning",
+        subject="006",
+        words=("'006' (21)", "median of the other 7", "pose, mask"),
     ),
     Case(
         rule=rates.RateTooHigh(),
