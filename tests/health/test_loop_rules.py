@@ -652,6 +652,15 @@ VARIANTS = [
         words=("not improved", "fell by only", "learned nothing", "learning rate"),
     ),
     Case(
+        rule=progress.NoProgress(),
+        fault=forward(results={"val/found": np.array([0.31, 0.29, 0.3, 0.3, 0.29]), "val/beta": np.full(5, 0.5)}),
+        # A setting that is recorded with the evaluations never changes, and is no result.
+        healthy=forward(results={"val/beta": np.full(5, 0.5)}),
+        severity="warning",
+        subject="val/found",
+        words=("not improved", "targets"),
+    ),
+    Case(
         rule=batches.NoDiversity(),
         fault=collapsing(0.002, loss=np.full(STEPS, 0.33)),
         # Small outputs are right if the loss still falls.

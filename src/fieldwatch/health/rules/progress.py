@@ -199,7 +199,7 @@ class NoProgress(HealthRule):
         """Return a finding if no held-out result is better than at the first evaluation, whatever the loss does."""
         if tags.TOTAL not in history or is_signed(history[tags.TOTAL].values):
             return None
-        names = [name for name in history.names() if is_result(name, history)]
+        names = [name for name in history.names() if is_result(name, history) and not self._is_setting(name, history)]
         if not names or any(len(history[name]) < self.count for name in names):
             return None
         if any(self._may_be_good(name, history) or not self._stands_still(name, history) for name in names):
@@ -264,6 +264,11 @@ class NoProgress(HealthRule):
         if self._is_share(values) and better != "lower":
             return moved <= self.apart
         return moved <= self.moved * float(np.abs(values).max())
+
+    def _is_setting(self, name: str, history: History) -> bool:
+        """Return whether a metric of unknown direction has the same value each time, so that it measures nothing."""
+        values = history[name].values
+        return direction_of(name, history) is None and bool(values[0]) and bool((values == values[0]).all())
 
     def _is_share(self, values: NDArray[np.float64]) -> bool:
         """Return whether values may be fractions."""
