@@ -3,10 +3,11 @@
 It reads the durations of a run of all tests (pytest's ``--junitxml``). A function is slow if all its cases together
 took longer than the limit. A file with only slow functions is listed as a whole, and is then not even imported.
 
-Usage: slow.py REPORT.xml [SECONDS]
+The first test that uses a shared fixture pays for it. Once that one is skipped, the next one pays: with ``--add``, the
+report is one of `make quick`, and what is slow there joins the list.
 """
 
-import sys
+import argparse
 import xml.etree.ElementTree as ET
 from collections import defaultdict
 from pathlib import Path
@@ -40,7 +41,16 @@ def slow_entries(found: dict[str, dict[str, float]], limit: float) -> list[str]:
 
 
 if __name__ == "__main__":
-    limit = float(sys.argv[2]) if len(sys.argv) > 2 else DEFAULT_LIMIT
-    entries = slow_entries(durations(Path(sys.argv[1])), limit)
-    (TESTS / "slow.txt").write_text("\n".join(entries) + "\n")
-    print(f"tests/slow.txt: {len(entries)} entries over {limit:g} s")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("report", type=Path, help="what pytest wrote with --junitxml")
+    parser.add_argument(
+        "--limit", type=float, default=DEFAULT_LIMIT, help="seconds that a function may take (%(default)g)"
+    )
+    parser.add_argument("--add", action="store_true", help="keep what is listed: the report is one of `make quick`")
+    options = parser.parse_args()
+    listed = TESTS / "slow.txt"
+    entries = set(slow_entries(durations(options.report), options.limit))
+    if options.add:
+        entries |= set(listed.read_text().splitlines())
+    listed.write_text("\n".join(sorted(entries)) + "\n")
+    print(f"tests/slow.txt: {len(entries)} entries over {options.limit:g} s")

@@ -1,6 +1,6 @@
 """All cases by name."""
 
-from . import healthy_a, healthy_b, plants_a, plants_b
+from . import healthy_a, healthy_b, plants_a, plants_b, set_s
 from .cases import Healthy, Order, Plant, Train
 from .set_c import healthy as healthy_c
 from .set_c import plants as plants_c
@@ -15,6 +15,7 @@ PLANTS: dict[str, tuple[Plant, ...]] = {
     "c": plants_c.PLANTS,
     "d": plants_d.PLANTS,
     "e": plants_e.PLANTS,
+    "s": set_s.PLANTS,
 }
 HEALTHY: dict[str, tuple[Healthy, ...]] = {
     "a": healthy_a.HEALTHY,
@@ -22,6 +23,7 @@ HEALTHY: dict[str, tuple[Healthy, ...]] = {
     "c": healthy_c.HEALTHY,
     "d": healthy_d.HEALTHY,
     "e": healthy_e.HEALTHY,
+    "s": set_s.HEALTHY,
 }
 
 

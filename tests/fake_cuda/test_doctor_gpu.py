@@ -33,7 +33,7 @@ def broken_kernels(fake_cuda, monkeypatch):
 def test_the_steps_are_those_of_the_cpu(fake_cuda):
     check = gpu.check_gpu()
     assert check.facts["gpu_step"] is True
-    assert check.facts["gpu_step_seconds"] < 10
+    assert check.facts["gpu_step_seconds"] > 0  # how long it takes here says nothing about a card
     assert check.findings == ()
     assert check.facts["kernels_problem"] is None
     assert "own kernels" in check.text

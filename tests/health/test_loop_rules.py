@@ -13,6 +13,7 @@ from fieldwatch.health.rules import (
     evaluations,
     objectives,
     precision,
+    progress,
     rates,
     results,
     rules_in,
@@ -67,6 +68,37 @@ def forward(loss=FALLING, results=DONE, **measured):
 
 def settled(kind, results=DONE, loss=FALLING, **facts):
     return Record(columns={"Loss/total": loss}, rare=results, events=[{"kind": kind, "step": 64, **facts}])
+
+
+def floored(loss):
+    columns = {"Loss/total": loss, "Loss/component_ctc": loss}
+    event = {"kind": "loss_floor", "step": 0, "term": "ctc", "operation": "CTC loss"}
+    return Record(columns=columns, events=[event])
+
+
+def collapsing(last, loss):
+    spreads = np.concatenate([np.full(10, 0.2), np.full(30, last)])
+    return forward(loss, STILL, output_std=spreads, output_share=np.full(40, 0.8), output_spread=np.full(40, 0.9))
+
+
+def growing(deviations, loss):
+    return forward(loss, {}, output_std=deviations)
+
+
+def prior(likelihood):
+    divergence = np.linspace(6000, 2000, STEPS)
+    columns = {"Loss/weighted_likelihood": likelihood, "Loss/weighted_divergence": divergence}
+    return Record(columns={"Loss/total": likelihood + divergence, **columns})
+
+
+def with_errors(worst):
+    values = {f"{at:03d}": 10.0 + 0.1 * at for at in range(8)} | {"006": worst}
+    event = {"kind": "sample_scores", "step": STEPS - 1, "metric": "Eval/mae", "better": "lower", "values": values}
+    return Record(columns={"Loss/total": FALLING}, events=[event])
+
+
+def harder():
+    return np.concatenate([[0.02, 0.009, 0.007, 0.009], np.full(STEPS - 4, 0.06)])
 
 
 def with_rates(rate, loss=FALLING, **rare):
@@ -338,6 +370,14 @@ CASES = [
         words=("sign is wrong", "minus sign"),
     ),
     Case(
+        rule=objectives.NegativeLoss(),
+        fault=floored(8 - np.linspace(0, 9, STEPS)),
+        healthy=floored(8 * np.linspace(1, 0, STEPS) ** 3 - 1e-9),
+        severity="error",
+        subject="ctc",
+        words=("never negative", "targets", "0 to 255"),
+    ),
+    Case(
         rule=objectives.OutputRange(),
         fault=bounded(low=-4.0, high=5.0),
         healthy=bounded(low=-1.0, high=1.1),
@@ -560,7 +600,7 @@ VARIANTS = [
         words=("times, conditions, tokens", "tokenizer"),
     ),
     Case(
-        rule=results.NoProgress(),
+        rule=progress.NoProgress(),
         fault=forward(
             results={"val/iou": np.array([0.3, 0.25, 0.2, 0.2]), "val/right": np.array([0.2, 0.4, 0.6, 0.7])}
         ),
@@ -589,6 +629,96 @@ VARIANTS = [
         severity="warning",
         subject="kind",
         words=("no gradient", "detach"),
+    ),
+    Case(
+        rule=progress.NoProgress(),
+        # Nobody knows whether "found" is better high or low: it stands still, and the loss falls to nothing.
+        fault=forward(results={"val/found": np.array([0.31, 0.29, 0.3, 0.3, 0.29])}),
+        healthy=forward(results={"val/found": np.array([0.31, 0.4, 0.5, 0.55, 0.56])}),
+        severity="warning",
+        subject="val/found",
+        words=("not improved", "fell from", "targets"),
+    ),
+    Case(
+        rule=progress.NoProgress(),
+        fault=forward(results={"val/gain": np.array([-22.5, -22.4, -22.2, -22.2, -22.3])}),
+        # Reached before the first evaluation, when less than a third of the loss was left.
+        healthy=Record(
+            columns={"Loss/total": np.where(np.arange(STEPS) < 40, 2.3, FALLING)},
+            rare={"val/gain": np.array([-22.5, -14.0, -13.9, -13.9, -13.9])},
+        ),
+        severity="warning",
+        subject="val/gain",
+        words=("not improved", "held-out data do not show", "format"),
+    ),
+    Case(
+        rule=progress.NoProgress(),
+        fault=forward(results={"val/error": np.array([0.48, 0.50, 0.49, 0.50, 0.51])}),
+        healthy=forward(results={"val/error": np.array([0.48, 0.46, 0.44, 0.44, 0.43])}),
+        severity="warning",
+        subject="val/error",
+        words=("not improved", "targets"),
+    ),
+    Case(
+        rule=progress.NoProgress(),
+        fault=forward(results={"val/found": np.array([0.05, 0.04, 0.04, 0.02, 0.01])}, loss=2.3 - FALLING / 10),
+        healthy=forward(results={"val/found": np.array([0.97, 0.98, 0.97, 0.98, 0.98])}, loss=2.3 - FALLING / 10),
+        severity="warning",
+        subject="val/found",
+        words=("not improved", "fell by only", "learned nothing", "learning rate"),
+    ),
+    Case(
+        rule=progress.NoProgress(),
+        fault=forward(results={"val/found": np.array([0.31, 0.29, 0.3, 0.3, 0.29]), "val/beta": np.full(5, 0.5)}),
+        # A setting that is recorded with the evaluations never changes, and is no result.
+        healthy=forward(results={"val/beta": np.full(5, 0.5)}),
+        severity="warning",
+        subject="val/found",
+        words=("not improved", "targets"),
+    ),
+    Case(
+        rule=batches.NoDiversity(),
+        fault=collapsing(0.002, loss=np.full(STEPS, 0.33)),
+        # Small outputs are right if the loss still falls.
+        healthy=collapsing(0.002, loss=FALLING * np.linspace(1, 0.1, STEPS)),
+        severity="warning",
+        subject="net",
+        words=("collapsed to a constant", "1.0%", "range and unit"),
+    ),
+    Case(
+        rule=objectives.UnboundedLoss(),
+        fault=growing(np.geomspace(0.8, 800, 40), loss=11 - 14 * np.log1p(np.arange(STEPS))),
+        # The logarithm of an error that is minimized falls as well.
+        healthy=growing(np.geomspace(0.8, 1.1, 40), loss=11 - 14 * np.log1p(np.arange(STEPS))),
+        severity="warning",
+        subject="Loss/total",
+        words=("outputs grew", "no lower bound", "sign"),
+    ),
+    Case(
+        rule=terms.TermDominates(),
+        fault=prior(np.full(STEPS, 12.0)),
+        healthy=prior(12 * FALLING),
+        severity="warning",
+        subject="divergence",
+        words=("dominates", "no better at the end", "weight"),
+    ),
+    Case(
+        rule=results.WorstSample(),
+        fault=with_errors(21.0),
+        # Errors differ by a factor of one and a half more easily than scores do.
+        healthy=with_errors(14.7),
+        severity="warning",
+        subject="006",
+        words=("'006' (21)", "median of the other 7", "pose, mask"),
+    ),
+    Case(
+        rule=rates.RateTooHigh(),
+        # Longer sequences are harder; results that improve show that the rate is not to blame.
+        fault=with_rates(np.full(STEPS, 0.1), harder(), Eval__error=np.array([0.3, 0.3, 0.3, 0.3])),
+        healthy=with_rates(np.full(STEPS, 0.1), harder(), Eval__error=np.array([0.3, 0.2, 0.15, 0.1])),
+        severity="warning",
+        subject="Loss/total",
+        words=("learning rate of 0.1", "learning rate"),
     ),
 ]
 BY_NAME = pytest.mark.parametrize("case", CASES + VARIANTS, ids=lambda case: case.rule.name)

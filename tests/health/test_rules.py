@@ -25,6 +25,7 @@ from fieldwatch.health.rules import (
     objectives,
     parameters,
     precision,
+    progress,
     quality,
     rates,
     results,
@@ -161,6 +162,11 @@ def against_chance(make: Make, last: float) -> History:
     chance = {"kind": "baselines", "step": 0, "baselines": {"Eval/accuracy": {"value": 0.1, "better": "higher"}}}
     scores = ({"Eval/accuracy": np.array([0.05, last])}, {**EVAL, "first": 299, "stride": 300})
     return finished({"Loss/total": noisy()}, scores, make=make, events=[chance])
+
+
+def paid(rewards: np.ndarray, make: Make) -> History:
+    noise = 0.05 * np.random.default_rng(3).standard_normal(len(rewards))
+    return finished({"Loss/total": noisy() - 0.5, "Agent/reward": rewards + noise}, make=make)
 
 
 def scored(make: Make, worst: float) -> History:
@@ -495,11 +501,18 @@ CASES = [
         words=("ended at 0.103", "trivial baseline of 0.1", "targets"),
     ),
     Case(
-        rule=results.NoProgress(),
+        rule=progress.NoProgress(),
         fault=partial(judged, score=[0.19, 0.12, 0.2, 0.19, 0.18, 0.19], loss=2.3 - 3e-4 * STEPS),
         healthy=partial(judged, score=[0.19, 0.3, 0.4, 0.5, 0.5, 0.5], loss=2.3 - 3e-4 * STEPS),
         at=(599, "warning", "Eval/accuracy"),
         words=("Eval/accuracy is 0.19", "6 evaluations", "fell by only 7%", "belong together"),
+    ),
+    Case(
+        rule=progress.RewardNotRising(),
+        fault=partial(paid, np.linspace(0.2, 0.15, 600)),
+        healthy=partial(paid, np.linspace(0.2, 0.6, 600)),
+        at=(599, "warning", "Agent/reward"),
+        words=("no better than the 0.1", "learned nothing", "sign of the loss"),
     ),
     Case(
         rule=results.HeldOutGap(),

@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional
 
 from fieldwatch import Terms
-from fieldwatch.run.loop_checks.loss_forms import LossFormCheck, has_yes_no_loss
+from fieldwatch.run.loop_checks.loss_forms import LossFormCheck, floors, has_yes_no_loss
 
 INPUTS = torch.randn(6, 4, generator=torch.Generator().manual_seed(0))
 WEIGHT = torch.full((3, 4), 0.1, requires_grad=True)
@@ -93,3 +93,22 @@ def test_a_binary_cross_entropy_is_known_behind_any_term(weight):
     answered = functional.binary_cross_entropy_with_logits(single()[:, 0], (VALUES > 0).float(), pos_weight=weight)
     assert not has_yes_no_loss(asked)
     assert has_yes_no_loss(Terms(fit=(1.0, asked["fit"].value), yes=(0.5, answered + single().mean())))
+
+
+def test_losses_that_are_never_negative_are_found_behind_their_means_only():
+    chances = functional.linear(INPUTS, WEIGHT).log_softmax(1)
+    lengths = torch.full((2,), 3)
+    read = functional.ctc_loss(
+        chances.view(3, 2, 3), torch.tensor([[1], [2]]), lengths, torch.ones(2, dtype=torch.long)
+    )
+    answered = functional.binary_cross_entropy_with_logits(single(), 255 * VALUES[:, None].abs())
+    terms = Terms(
+        read=(1.0, read),
+        mask=(0.5, answered),
+        # The sign of a multiple is that of its factor, and a difference has any sign.
+        negated=(1.0, -answered),
+        less=(1.0, answered - 1),
+        squares=(1.0, single().square().mean()),
+    )
+    terms.total.backward()
+    assert [found["term"] for found in floors(terms)] == ["read", "mask"]

@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import socket
 import textwrap
 import time
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 
 from fieldwatch.run import RankLost
 from fieldwatch.run.rank_group import ANSWER_SECONDS, EXIT_LOST_RANK, POLL_INTERVAL, STARTUP_COLLECTIVES
+from ports import joined
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 2.0
@@ -82,13 +82,8 @@ def together(start_python, surroundings):
     def call(how, folder, *, processes=2):
         script = folder / "script.py"
         script.write_text(textwrap.dedent(SCRIPT))
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        shared = {"WORLD_SIZE": str(processes), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-        shared |= {"FIELDWATCH_RANK_PATIENCE": str(PATIENCE)}
-        ranks = [{"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(processes)]
-        started = [start_python(script, how, folder, environment=surroundings | shared | rank) for rank in ranks]
+        shared = surroundings | {"FIELDWATCH_RANK_PATIENCE": str(PATIENCE)}
+        started = [start_python(script, how, folder, environment=shared | rank) for rank in joined(processes)]
         printed = "".join("".join(process.communicate(timeout=120)) for process in started)
         errors = {int(path.stem[-1]): json.loads(path.read_text()) for path in folder.glob("error-*.json")}
         return [process.returncode for process in started], printed, errors

@@ -1,7 +1,6 @@
 """Several processes in one training: shards, reductions, and timeouts."""
 
 import json
-import socket
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from fieldwatch.run import Outputs, Ranks, Run, Saving
 from fieldwatch.run.rank_group import RankPatience
 from fieldwatch.run.ranks import RankVote
 from fieldwatch.run.shared_step import BUCKET_BYTES, buckets
+from ports import joined
 
 ROOT = Path(__file__).parents[2]
 
@@ -116,8 +116,8 @@ def train(folder, batches=5, resume_from=None):
 
 
 TWO = """
-import sys
-sys.path.insert(0, sys.argv[1])
+import os, sys
+sys.path[:0] = [sys.argv[1], os.path.dirname(sys.argv[1])]
 import torch
 from test_ranks import train, meet
 meet()
@@ -148,16 +148,9 @@ def meet():
 @pytest.fixture
 def run_two(start_python, surroundings):
     def call(code, *arguments):
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        shared = surroundings | {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
         both = [
-            start_python(
-                *("-c", code, Path(__file__).parent, *arguments, rank),
-                environment=shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
-            )
-            for rank in range(2)
+            start_python("-c", code, Path(__file__).parent, *arguments, number, environment=surroundings | rank)
+            for number, rank in enumerate(joined(2))
         ]
         return [("".join(process.communicate(timeout=120)), process.returncode) for process in both]
 
@@ -187,8 +180,8 @@ def test_two_ranks_train_like_one_and_record_the_whole_batch(tmp_path, run_two):
 
 
 AGAIN = """
-import sys
-sys.path.insert(0, sys.argv[1])
+import os, sys
+sys.path[:0] = [sys.argv[1], os.path.dirname(sys.argv[1])]
 import torch
 from test_ranks import train
 weights = train(sys.argv[2], resume_from=4)

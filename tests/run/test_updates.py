@@ -261,3 +261,23 @@ def test_an_update_by_other_code_is_measured_and_may_be_refused(tmp_path):
     assert history["Guard/refused"].values.tolist() == [0.0, 1.0, 0.0]
     ratios = history["Gradients/update_ratio_model"].values
     assert ratios[0] > ratios[1] == 0.0
+
+
+def test_an_update_without_any_gradient_names_the_parameters_and_what_may_keep_it_away(tmp_path):
+    maker, judge = torch.nn.Linear(2, 2), torch.nn.Linear(2, 1)
+    of_maker = torch.optim.SGD(maker.parameters(), lr=0.1)
+    of_judge = torch.optim.SGD(judge.parameters(), lr=0.1)
+
+    def play() -> None:
+        with Run(tmp_path, outputs=NO_SINKS) as run:
+            run.track(maker=maker, judge=judge, of_maker=of_maker, of_judge=of_judge)
+            run.resume()
+            for step in run.steps(1):
+                for optimizer in (of_judge, of_maker):
+                    loss = judge(maker(torch.ones(3, 2)).detach()).mean()
+                    loss.backward()
+                    step.observe(Terms(judged=(1.0, loss)))
+                    step.update(optimizer)
+
+    with pytest.raises(ValueError, match=r"'maker'.* detach"):
+        play()

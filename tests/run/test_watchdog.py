@@ -81,6 +81,7 @@ def test_stacks_of_a_hang_include_all_threads(watchdog):
     assert "in wait" in text
 
 
+@pytest.mark.machine
 def test_heartbeats_prevent_a_report(watchdog):
     watchdog.alive("step", 0)
     for k in range(60):

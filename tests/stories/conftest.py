@@ -1,6 +1,5 @@
 """What a user has: a folder of frames, one of photos with cameras, and the program."""
 
-import socket
 import subprocess
 import sys
 
@@ -10,6 +9,7 @@ from PIL import Image
 
 from fieldwatch.recon.data import solid_photos
 from fieldwatch.recon.data.colmap import write_colmap
+from ports import joined
 
 TINY = (
     "--rows 2 --columns 2 --data-split 7_7_8 --teacher descriptor --batch 2 --between-weight 0 --lr 0.005 "
@@ -59,11 +59,7 @@ def run_two(start, surroundings):
     """Run a command in two processes that torch.distributed joins; return what they printed and their exit codes."""
 
     def run(*words):
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        shared = surroundings | {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-        both = [start(*words, environment=shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)}) for rank in range(2)]
+        both = [start(*words, environment=surroundings | rank) for rank in joined(2)]
         ends = [process.communicate() for process in both]
         return "".join(map("".join, ends)), [process.returncode for process in both]
 

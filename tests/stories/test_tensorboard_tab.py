@@ -4,7 +4,6 @@ import json
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -17,6 +16,7 @@ import torch
 
 from fieldwatch import Run, Saving, Terms
 from fieldwatch.record import Block, Journal
+from ports import free_port
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 PANELS = (
@@ -68,9 +68,7 @@ def runs(tmp_path_factory):
 @pytest.fixture(scope="module")
 def board(runs):
     """The address of a TensorBoard that looks at them."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     line = [sys.executable, "-m", "fieldwatch", "tensorboard", str(runs), "--port", str(port)]
     # A group of its own: the command is ended together with the TensorBoard that it has started.
     process = subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)

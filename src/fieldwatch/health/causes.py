@@ -19,7 +19,7 @@ _STOPPED = frozenset(("DeadGroup", "UnchangedParameters"))
 _RESULTS = frozenset(
     {
         *("ChanceLevel", "Collapse", "HeldOutGap", "NoProgress", "Overfitting", "Overtraining", "TrainingGap"),
-        *("WorseThanNothing", "WorstSample"),
+        *("RewardNotRising", "WorseThanNothing", "WorstSample"),
     }
 )
 _INCIDENTS = frozenset({"RefusedUpdates", "RolledBack", "DeclaredButZero"})
@@ -37,7 +37,8 @@ EXPLAINS: Mapping[str, frozenset[str]] = MappingProxyType(
         "NotInOptimizer": _RESULTS | _UNTRAINED | {"ConstantOutput", "NotKept", "UnchangedParameters"},
         "NotKept": frozenset(("LossJump",)),
         "LossForm": _EVERYTHING | _UNTRAINED | _OF_RATES | {"InputIgnored", "NormalizedOverBatch", "RateTooHigh"},
-        "OutputRange": _RESULTS | _UNTRAINED | {"ConstantOutput", "InputIgnored"},
+        "NegativeLoss": _EVERYTHING | _UNTRAINED | _OF_RATES | {"RateTooHigh", "TrainingGap", "UnboundedLoss"},
+        "OutputRange": _RESULTS | _UNTRAINED | {"ConstantOutput", "InputIgnored", "NoDiversity"},
         "EqualUnits": _RESULTS | _UNTRAINED | {"ConstantOutput", "InputIgnored"},
         "OptimizerRenewed": _EVERYTHING | _UNTRAINED | {"NotKept"},
         "SamplesIgnored": _RESULTS | _UNTRAINED,
@@ -86,9 +87,9 @@ EXPLAINS: Mapping[str, frozenset[str]] = MappingProxyType(
         "GroupTooSlow": _RESULTS | _UNTRAINED | {"GradientVanishing", "InputIgnored", "TermDominates"},
         "TermDominates": _RESULTS | {"GradientExploding", "GradientVanishing", "LossNotDecreasing", "TermConflict"},
         "TermNotLearned": _RESULTS | {"LossNotDecreasing", "GradientVanishing"},
-        "GradientVanishing": _RESULTS | _STOPPED | _UNTRAINED | {"ConstantOutput"},
+        "GradientVanishing": _RESULTS | _STOPPED | _UNTRAINED | {"ConstantOutput", "NoDiversity"},
         "GradientExploding": _LOSSES | _STOPPED | _RESULTS | {"ParameterDrift", "RolledBack", "UpdateRatio"},
-        "ConstantOutput": _RESULTS | _UNTRAINED | {"DeadGroup"},
+        "ConstantOutput": _RESULTS | _UNTRAINED | {"DeadGroup", "NoDiversity"},
         "DeadGroup": _RESULTS | {"LossNotDecreasing", "RateTooLow"},
         "RateTooLow": _RESULTS | {"LossNotDecreasing", "TermNotLearned", "UpdateRatio"},
         "DoubtfulData": _RESULTS | {"WrongSample", "SampleSpike", "LossNotDecreasing"},
@@ -177,6 +178,7 @@ _FACTS = frozenset(
         "HalfParameters",
         "HalfUnderflow",
         "LossForm",
+        "NegativeLoss",
         "OptimizerRenewed",
         "ScalerSkips",
         "MemoryLeak",

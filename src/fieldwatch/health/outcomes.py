@@ -41,6 +41,9 @@ _HIGHER = frozenset(
         *("return", "reward", "score", "success", "wins", "solved"),
         *("right", "correct", "hit", "hits", "top1", "top5", "ndcg", "mrr", "auroc", "bleu", "rouge", "miou"),
         *("explained", "correlation", "corr", "spearman", "pearson", "kendall", "kappa", "mcc", "agreement"),
+        *("ap", "ap50", "map50", "auprc", "aupr", "specificity", "jaccard", "top3", "top10", "pck", "oks"),
+        *("mota", "hota", "idf1", "snr", "sdr", "sisdr", "sisnr", "pesq", "stoi", "chrf", "meteor"),
+        *("concordance", "silhouette", "sharpe"),
         *("likelihood", "loglik", "elbo", "purity", "nmi", "ari", "coverage", "similarity", "quality"),
     }
 )
@@ -50,6 +53,8 @@ _LOWER = frozenset(
         *("nll", "perplexity", "wer", "cer"),
         *("lpips", "fid", "chamfer"),
         *("err", "errors", "distance", "deviation", "residual", "degrees", "mape", "smape", "crps", "regret", "misses"),
+        *("nrmse", "rmsle", "medae", "nme", "mpjpe", "ate", "rpe", "mcd", "der", "eer", "fpr", "fnr", "kid", "fvd"),
+        *("logloss", "hamming", "collisions", "crashes", "violation"),
         *("ppl", "bpc", "bpd", "brier", "ece", "mmd", "wasserstein", "emd", "epe", "violations", "mistakes"),
     }
 )

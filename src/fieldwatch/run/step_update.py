@@ -105,10 +105,7 @@ class StepUpdates:
         watched = context.tracked.watched
         norms = gradient_norms(watched, others)
         if norms is None:
-            raise ValueError(
-                "no parameter of the optimizer has a gradient: call terms.total.backward() before step.update(...); if "
-                "you did, the loss does not depend on them (look for detach() and torch.no_grad())"
-            )
+            raise ValueError(_without_gradient(context, optimizers))
         step.device_values |= context.loop_checks.at_update(step.index, optimizers)
         self._record_gradients(norms, optimizers, others)
         # Decide before clipping, which turns a non-finite norm into non-finite gradients.
@@ -272,3 +269,17 @@ def _overflow(
 
 def _either(one: Tensor | None, other: Float[Tensor, ""]) -> Float[Tensor, ""]:
     return other if one is None else torch.maximum(one, other)
+
+
+def _without_gradient(context: StepContext, optimizers: Sequence[Optimizer]) -> str:
+    """Return what is wrong with an update for which no parameter has a gradient."""
+    ids = {
+        id(parameter) for optimizer in optimizers for group in optimizer.param_groups for parameter in group["params"]
+    }
+    watched = context.tracked.watched
+    names = [f"'{name}'" for name in watched.names() if any(id(each) in ids for each in watched.read(name))]
+    return (
+        f"no parameter of {', '.join(names) or 'this update'} has a gradient: either terms.total.backward() was not "
+        "called before step.update(...), or the loss does not depend on them. Look for a detach(), torch.no_grad() or "
+        ".item() between these parameters and the loss, and for a copy of the module that was used instead of it."
+    )

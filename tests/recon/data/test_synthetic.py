@@ -15,9 +15,9 @@ def clip():
 
 @pytest.mark.machine
 def test_shape_and_speed():
-    begin = time.perf_counter()
+    begin = time.process_time()
     clip = synthetic_clip()
-    assert time.perf_counter() - begin < 6  # 0.6 s on an idle core
+    assert time.process_time() - begin < 6  # 0.6 s
     assert (len(clip), clip.height, clip.width) == (24, 128, 256)
     assert clip.frames.dtype == torch.uint8
 

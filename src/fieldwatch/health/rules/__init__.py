@@ -24,6 +24,7 @@ from fieldwatch.health.rules import (
     objectives,
     parameters,
     precision,
+    progress,
     quality,
     rates,
     results,
@@ -54,6 +55,7 @@ __all__ = [
     "objectives",
     "parameters",
     "precision",
+    "progress",
     "quality",
     "rates",
     "results",
@@ -91,6 +93,7 @@ _MODULES = (
     quality,
     rates,
     results,
+    progress,
     chance,
     doubts,
 )

@@ -8,7 +8,7 @@ import numpy as np
 
 from fieldwatch.base import number, percent
 from fieldwatch.health.finding import Finding, Severity
-from fieldwatch.health.outcomes import has_improved, is_evaluated
+from fieldwatch.health.outcomes import has_improved, is_evaluated, single_loss
 from fieldwatch.health.rule import HealthRule
 from fieldwatch.health.rules.poor_results import ends_poorly, learned_by_heart
 from fieldwatch.health.rules.rates import highest_rate
@@ -212,7 +212,11 @@ class InputIgnored(HealthRule):
 
 @dataclass(frozen=True, kw_only=True)
 class NoDiversity(HealthRule):
-    """The outputs of a module are nearly the same for all samples, and no held-out metric has improved: a collapse."""
+    """The outputs of a module are nearly the same for all samples, and no held-out metric has improved: a collapse.
+
+    Found are outputs whose variance lies hardly between samples, and those that differ far less than at first while the
+    loss stands still.
+    """
 
     share: float = threshold(
         0.01, unit="fraction of the output's variance", reason="between samples; healthy runs end above 0.1"
@@ -220,6 +224,13 @@ class NoDiversity(HealthRule):
     spread: float = threshold(
         0.2, unit="fraction of the largest output", reason="the largest difference of two samples"
     )
+    fall: float = threshold(
+        0.04,
+        unit="fraction of the first deviation between samples",
+        reason="outputs that are learned differ more at the end, or a few times less if the targets are small",
+        source="measured by benchmarks/verdicts.py",
+    )
+    head: int = threshold(8, unit="recordings", reason="length of the initial median")
     window: int = threshold(4, unit="recordings", reason="length of the final median, about 200 steps")
     count: int = threshold(34, unit="recordings", reason="the first 32 steps, and two later ones")
     remedy: ClassVar[str] = (
@@ -241,13 +252,51 @@ class NoDiversity(HealthRule):
                 continue
             share = finite_median(shares.values[-self.window :])
             spread = finite_median(history[spreads].values[-self.window :])
-            if share < self.share and spread < self.spread:
+            first, last = self._deviations(history, item)
+            if last < self.fall * first and self._has_settled(history):
+                text = (
+                    f"the outputs of '{item}' have collapsed to a constant: between samples they differ by "
+                    f"{number(last)}, {percent(last / first, 1)} of the {number(first)} at first, and no evaluation "
+                    "has improved."
+                )
+                found.append(replace(self.finding(history.step, text, subject=item), remedy=_CONSTANT))
+            elif share < self.share and spread < self.spread:
                 text = (
                     f"the outputs of '{item}' hardly differ between samples ({percent(max(share, 0.0), 2)} of their "
-                    "variance): a collapse without diversity, which no evaluation shows to be meant."
+                    "variance): a collapse to nearly a constant, without diversity, which no evaluation shows to be "
+                    "meant."
                 )
                 found.append(self.finding(history.step, text, subject=item))
         return tuple(found)
+
+    def _deviations(self, history: History, item: str) -> tuple[float, float]:
+        """Return the standard deviation of the outputs between samples at first and at the end."""
+        name = tags.OUTPUT_STD.tag(item)
+        if name not in history:
+            return 0.0, 0.0
+        whole = history[name]
+        shares = on_steps(history[tags.OUTPUT_SHARE.tag(item)], whole.steps)
+        between = whole.values * np.sqrt(np.maximum(shares, 0.0))
+        return finite_median(between[: self.head]), finite_median(between[-self.window :])
+
+    def _has_settled(self, history: History) -> bool:
+        """Return whether the only loss is one that does not fall any more: a constant is all that it gets."""
+        loss = single_loss(history)
+        if loss is None:
+            return False
+        half = len(loss) // 2
+        before = finite_median(loss.values[half // 2 : half])
+        return finite_median(loss.values[half:]) > _SETTLED * before
+
+
+_SETTLED = 0.9
+"""Ratio of the loss in the second half of a run and in the second quarter above which it has settled."""
+_CONSTANT = (
+    "Check that the targets are in the range and unit that the model can return (pixels or fractions, logits or "
+    "probabilities), that its last operation (softmax, normalization) works over the right axis, and that inputs and "
+    "targets belong together: a constant is the best answer to targets that the input says nothing about, and the "
+    "only one if all of them are out of reach."
+)
 
 
 @dataclass(frozen=True, kw_only=True)

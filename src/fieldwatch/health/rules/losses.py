@@ -265,7 +265,9 @@ class LossNotDecreasing(HealthRule):
             return ()
         first = float(np.nanmedian(values[:part]))
         last = float(np.nanmedian(values[-part:]))
-        text = f"{tags.TOTAL} is {number(last)} at the end, no lower than the {number(first)} at first."
+        text = (
+            f"{tags.TOTAL} has not fallen: it is {number(last)} at the end, no lower than the {number(first)} at first."
+        )
         return (self.finding(history.step, text, subject=tags.TOTAL),)
 
     def _judge(self, history: History, span: Span) -> Finding | None:
@@ -295,8 +297,8 @@ class LossNotDecreasing(HealthRule):
         if self._terms_moved(history, steps[: at + 1], self.moved * began):
             return None
         text = (
-            f"{span.name} averages {number(means[at])}, no lower than the {number(began)} of its first {self.head} "
-            "recordings."
+            f"{span.name} has not fallen: it averages {number(means[at])}, no lower than the {number(began)} of its "
+            f"first {self.head} recordings."
         )
         return self.finding(span.step(at), text, subject=span.name)
 

@@ -14,6 +14,7 @@ from fieldwatch.health.outcomes import (
     agrees,
     classifiers,
     has_improved,
+    has_rewards,
     head_median,
     late,
     single_loss,
@@ -22,7 +23,7 @@ from fieldwatch.health.rule import HealthRule
 from fieldwatch.health.rules.chance import falls_short
 from fieldwatch.health.rules.poor_results import ends_poorly
 from fieldwatch.health.thresholds import threshold
-from fieldwatch.health.window import finished, finite_median, is_signed
+from fieldwatch.health.window import finished, finite_median, first_sustained, is_signed
 from fieldwatch.record import History, tags
 
 
@@ -85,6 +86,48 @@ class LossForm(HealthRule):
                 "assert output.shape == target.shape."
             )
         return replace(self.finding(int(event["step"]), text, subject=term), remedy=remedy)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NegativeLoss(HealthRule):
+    """A loss that is never negative for targets in their range has become negative.
+
+    Attributes:
+        kind: kind of the events with the losses that have 0 as their lowest value.
+    """
+
+    severity: ClassVar[Severity] = "error"
+    kind: str = "loss_floor"
+    depth: float = threshold(
+        0.01, unit="fraction of the largest absolute value", reason="smaller values below 0 are rounding"
+    )
+    patience: int = threshold(4, unit="recordings", reason="a single batch may hold one bad target")
+    remedy: ClassVar[str] = (
+        "Look at the targets that the loss gets. A binary cross-entropy needs targets from 0 to 1 (divide masks of 0 "
+        "to 255 by 255). CTC needs logarithms of probabilities, and targets that never hold the class of its blank: "
+        "pass the same index as blank that decoding uses."
+    )
+
+    def __call__(self, history: History) -> tuple[Finding, ...]:
+        """Return, per term, where it had been negative for ``patience`` recordings."""
+        found: list[Finding] = []
+        for event in history.events(self.kind):
+            term = str(event["term"])
+            name = tags.COMPONENT.tag(term)
+            if name not in history:
+                continue
+            series = history[name]
+            finite = series.values[np.isfinite(series.values)]
+            bound = self.depth * float(np.abs(finite).max(initial=0.0))
+            at = first_sustained(series.values < -bound, patience=self.patience) if bound > 0 else None
+            if at is not None:
+                text = (
+                    f"term '{term}' is {number(series.values[at])}, but a {event['operation']} is never negative: its "
+                    "targets (labels, blank index) or inputs are out of the range that it is defined for, so its "
+                    "lowest value is not a good prediction."
+                )
+                found.append(self.finding(int(series.steps[at]), text, subject=term))
+        return first_per_subject(found)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -272,7 +315,7 @@ class TargetAmongInputs(HealthRule):
 
 @dataclass(frozen=True, kw_only=True)
 class UnboundedLoss(HealthRule):
-    """A loss falls without a bound, faster and faster: its sign, or that of a term, is wrong."""
+    """A loss falls without a bound, faster and faster or as its outputs grow: its sign, or that of a term, is wrong."""
 
     depth: float = threshold(
         20.0, unit="times the first absolute loss", reason="likelihoods of healthy runs settle within a few units"
@@ -280,6 +323,12 @@ class UnboundedLoss(HealthRule):
     faster: float = threshold(
         0.5, unit="fraction of the fall in the last third", reason="a bounded loss falls mostly at first"
     )
+    growth: float = threshold(
+        30.0, unit="times the first deviation of the outputs", reason="outputs that are learned grow up to tenfold"
+    )
+    rise: float = threshold(1.1, unit="times that of the middle of the run", reason="outputs that settle do not grow")
+    still: float = threshold(0.03, unit="fraction of the fall in the last third", reason="it has not settled yet")
+    least: float = threshold(3.0, unit="times the first absolute loss", reason="enough if the outputs grow as well")
     count: int = threshold(60, unit="recordings", reason="three parts of 20 recordings")
     remedy: ClassVar[str] = (
         "Check the sign of the loss and of each term (a log-determinant, an entropy, a reward, a distance that is to "
@@ -293,16 +342,40 @@ class UnboundedLoss(HealthRule):
         series = history[tags.TOTAL]
         values = series.values[np.isfinite(series.values)]
         alone = len(tags.COMPONENT.parts(history.names())) <= 1
-        if not alone or len(values) < self.count or not is_signed(values) or has_improved(history):
+        if not alone or len(values) < self.count or not is_signed(values):
             return ()
         first = float(np.median(values[:8]))
         middle = float(np.median(values[2 * len(values) // 3 :][:8]))
         last = float(np.median(values[-8:]))
         fall = first - last
-        if last >= 0 or fall < self.depth * max(abs(first), 0.1) or middle - last < self.faster * fall:
+        growth = self._growth(history)
+        # A metric of unknown direction that moves is no sign of an improvement here: it falls with the loss.
+        # The outputs of a policy grow as it becomes certain of its actions.
+        meant = has_improved(history, move=np.inf) or has_rewards(history)
+        falls = fall > self.least * max(abs(first), 0.1) and middle - last > self.still * fall
+        if last < 0 and growth > self.growth and falls and not meant:
+            text = (
+                f"{tags.TOTAL} fell from {number(first)} to {number(last)}, while the outputs grew {growth:.0f} times: "
+                "the loss has no lower bound, so a sign is wrong."
+            )
+            return (self.finding(history.step, text, subject=tags.TOTAL),)
+        shallow = fall < self.depth * max(abs(first), 0.1) or middle - last < self.faster * fall
+        if last >= 0 or shallow or has_improved(history):
             return ()
         text = (
             f"{tags.TOTAL} fell from {number(first)} to {number(last)}, most of it at the end: it has no lower bound, "
             "so a sign is wrong."
         )
         return (self.finding(history.step, text, subject=tags.TOTAL),)
+
+    def _growth(self, history: History) -> float:
+        """Return how many times the outputs of a module have grown, for the one that grew most and grows still."""
+        found = [0.0]
+        for item, name in tags.OUTPUT_STD.parts(history.names()).items():
+            series = history[name]
+            first = head_median(series, 8)
+            middle = finite_median(series.values[series.steps <= 2 * history.step / 3][-2:])
+            last = late(series)
+            if "." not in item and first > 0 and last > self.rise * middle:
+                found.append(last / first)
+        return max(found)

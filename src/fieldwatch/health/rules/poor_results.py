@@ -12,7 +12,8 @@ from fieldwatch.health.outcomes import (
     loss_reduction,
     name_words,
 )
-from fieldwatch.health.rules.results import HeldOutGap, NoProgress, WorseThanNothing
+from fieldwatch.health.rules.progress import NoProgress
+from fieldwatch.health.rules.results import HeldOutGap, WorseThanNothing
 from fieldwatch.health.window import finished, finite_median, is_signed
 from fieldwatch.record import History, tags
 

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from fieldwatch.base import number, percent
 from fieldwatch.health.finding import Finding, Severity
-from fieldwatch.health.outcomes import is_played, loss_reduction
+from fieldwatch.health.outcomes import has_improved, is_played, loss_reduction
 from fieldwatch.health.rule import HealthRule
 from fieldwatch.health.rules.gradients import GradientVanishing
 from fieldwatch.health.rules.poor_results import ends_poorly, has_stalled
@@ -102,7 +102,9 @@ class RateTooHigh(HealthRule):
             return ()
         early = series[: self.head]
         at = self._blown_up(early.values, float(values[0]))
-        if at is None and finished(history) and len(values) >= self.head and self._stayed_high(history, values):
+        # Tasks that become harder on purpose (longer sequences) raise the loss while results improve.
+        late = finished(history) and len(values) >= self.head and not has_improved(history)
+        if at is None and late and self._stayed_high(history, values):
             early = series[: max(int(self.early * len(values)), self.head)]
             at = first_sustained(early.values > self.slow * values[0], patience=self.patience)
         if at is not None:

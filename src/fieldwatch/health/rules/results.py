@@ -5,9 +5,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fieldwatch.base import number, percent
+from fieldwatch.base import number
 from fieldwatch.health.finding import Finding, Severity
 from fieldwatch.health.outcomes import (
     FRACTIONS,
@@ -19,13 +18,10 @@ from fieldwatch.health.outcomes import (
     declared_baselines,
     direction_of,
     gain_over,
-    has_improved,
     held_out_metrics,
     implied_accuracy_gap,
-    is_result,
     is_training,
     loss_ends,
-    loss_reduction,
     mean_until,
     name_words,
     target_variance,
@@ -36,16 +32,6 @@ from fieldwatch.health.rule import HealthRule
 from fieldwatch.health.thresholds import threshold
 from fieldwatch.health.window import finished, finite_median, is_signed
 from fieldwatch.record import History, tags
-
-_RESULTS = frozenset(
-    {
-        *("accuracy", "acc", "iou", "miou", "dice", "f1", "auc", "auroc", "psnr", "ssim", "right", "correct"),
-        *("explained", "r2", "correlation", "spearman", "pearson", "mse", "rmse", "mae", "error"),
-    }
-)
-"""Words in the names of metrics that say how good a result is as a whole, not which kind of mistakes it has."""
-_REWARDS = frozenset(("reward", "return", "score"))
-"""Words in the names of metrics that the loss of a policy does not show."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,153 +128,6 @@ _OTHER_ACCURACY = frozenset(
 """Words of accuracies that are not compared with the share of a class."""
 _NATURAL_RANGE = 1e12
 """Metrics beyond it have overflown."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class NoProgress(HealthRule):
-    """The result on held-out data is no better than at the first evaluation, and the loss has hardly fallen."""
-
-    gain: float = threshold(
-        0.02, unit="fraction of the first value", reason="less is within the noise of an evaluation"
-    )
-    once: float = threshold(
-        0.5, unit="fraction of the first value", reason="a single evaluation varies by less if nothing was learned"
-    )
-    fall: float = threshold(
-        0.3,
-        unit="fraction of the initial loss",
-        reason="a loss that has fallen further had learned something before the first evaluation already",
-    )
-    worse: float = threshold(
-        0.1, unit="fraction of the first value", reason="the metric of an untrained model, which is easy to reach"
-    )
-    still: float = threshold(
-        0.1, unit="fraction of the initial loss", reason="fall since the first evaluation: much was learned since then"
-    )
-    count: int = threshold(4, unit="evaluations", reason="with fewer, the run may be too short to judge")
-    remedy: ClassVar[str] = (
-        "The model learned nothing that holds for other data: check that inputs and targets (labels, rewards, what the "
-        "loss compares) belong together (an order that was shuffled, a shift, a sign of the loss), that the evaluation "
-        "uses the same data format, scale and model as the training, and the learning rate."
-    )
-
-    def __call__(self, history: History) -> tuple[Finding, ...]:
-        """Return a finding at the end of the run if no held-out metric has improved."""
-        if not finished(history):
-            return ()
-        held_out = held_out_metrics(history)
-        judged: dict[str, Direction] = {name: held_out[name] for name in held_out if len(history[name]) >= self.count}
-        declined = self._declined(history, judged) or self._lost(history, judged) or self._unmoved(history)
-        if declined is not None:
-            return (declined,)
-        fallen = loss_reduction(history)
-        rewards: dict[str, Direction] = {name: judged[name] for name in judged if core_words(name) & _REWARDS}
-        if rewards and all(self._never_better(history[name].values) for name in rewards):
-            judged = rewards
-        elif not judged or (fallen is not None and fallen > self.fall) or self._learned(history):
-            return ()
-        for name, better in judged.items():
-            values = history[name].values
-            gains = np.array([gain_over(float(values[0]), float(value), better) for value in values[1:]])
-            # A single good evaluation shows that a run has learned something, even if it was lost later.
-            usual = float(np.median(gains[len(gains) // 2 :]))
-            bound = abs(float(values[0]))
-            if not np.isfinite(gains).all() or usual > self.gain * bound or gains.max() > self.once * bound:
-                return ()
-        name = next(iter(judged))
-        values = history[name].values
-        loss = "" if fallen is None else f", and {tags.TOTAL} fell by only {percent(max(fallen, 0.0), 0)}"
-        text = (
-            f"{name} is {number(values[-1])} after {len(values)} evaluations, no better than the "
-            f"{number(values[0])} of the "
-            f"first{loss}: training learned nothing that held-out data show, so its targets do not teach what is "
-            "evaluated."
-        )
-        return (self.finding(int(history[name].steps[-1]), text, subject=name),)
-
-    def _declined(self, history: History, judged: Mapping[str, Direction]) -> Finding | None:
-        """Return a finding if a metric was never better than at first and ended clearly worse, whatever the loss."""
-        if has_improved(history):
-            return None
-        for name, better in judged.items():
-            values = history[name].values
-            if not np.isfinite(values).all():
-                continue
-            first = float(values[0])
-            gains = [gain_over(first, float(value), better) for value in values[1:]]
-            usual = float(np.median(gains[len(gains) // 2 :]))
-            if max(gains) <= self.gain * abs(first) and usual < -self.worse * abs(first):
-                text = (
-                    f"{name} went from {number(first)} to {number(values[-1])} and was never better than at the first "
-                    "evaluation: training makes it worse than no training (a wrong sign, or wrong targets)."
-                )
-                return self.finding(int(history[name].steps[-1]), text, subject=name)
-        return None
-
-    def _lost(self, history: History, judged: Mapping[str, Direction]) -> Finding | None:
-        """Return a finding if one of several results became worse from the first evaluation on while the loss fell."""
-        if tags.TOTAL not in history or is_signed(history[tags.TOTAL].values):
-            return None
-        loss = history[tags.TOTAL]
-        for name, better in judged.items():
-            series = history[name]
-            values = series.values
-            if not name_words(name) & _RESULTS or not np.isfinite(values).all():
-                continue
-            first = float(values[0])
-            gains = [gain_over(first, float(value), better) for value in values[1:]]
-            usual = float(np.median(gains[len(gains) // 2 :]))
-            at = mean_until(loss.values, loss.steps, float(series.steps[0]), width=8)
-            ended = loss_ends(loss.values)[1]
-            fallen = at - ended > self.still * at
-            if fallen and max(gains) <= self.gain * abs(first) and usual < -self.worse * abs(first):
-                text = (
-                    f"{name} went from {number(first)} to {number(values[-1])} and was never better than at the first "
-                    f"evaluation, while {tags.TOTAL} fell from {number(at)} to {number(ended)}: what is trained is not "
-                    "what is evaluated (another format or scale of targets or inputs, a sign), or it is overfitting."
-                )
-                return self.finding(int(series.steps[-1]), text, subject=name)
-        return None
-
-    def _unmoved(self, history: History) -> Finding | None:
-        """Return a finding if nothing that is measured on held-out data has moved since the first evaluation."""
-        if tags.TOTAL not in history or is_signed(history[tags.TOTAL].values) or has_improved(history, self.gain, 0.0):
-            return None
-        names = [name for name in history.names() if is_result(name, history)]
-        if not names or min(len(history[name]) for name in names) < self.count:
-            return None
-        name = names[0]
-        values = history[name].values
-        loss = history[tags.TOTAL]
-        at = mean_until(loss.values, loss.steps, float(history[name].steps[0]), width=8)
-        began, ended = loss_ends(loss.values)
-        better = direction_of(name, history)
-        # A fraction that was high at the first evaluation already need not move; other metrics have no scale.
-        low = better == "higher" and float(values.min()) >= 0 and float(values[-1]) <= _LOW
-        zero = better is None and not values.any()
-        if not (low or zero) or at - ended < self.still * began:
-            return None
-        text = (
-            f"{name} is {number(values[-1])} after {len(values)} evaluations, no better than the {number(values[0])} "
-            f"of the first, while {tags.TOTAL} fell from {number(at)} to {number(ended)} meanwhile: training learns "
-            "something that held-out data do not show, so its targets do not teach what is evaluated."
-        )
-        return self.finding(int(history[name].steps[-1]), text, subject=name)
-
-    def _never_better(self, rewards: NDArray[np.float64]) -> bool:
-        """Return whether no evaluation was better than the first one by more than noise."""
-        best = float(np.max(rewards[1:]))
-        return float(rewards[0]) < 0 and best - float(rewards[0]) <= self.gain * abs(float(rewards[0]))
-
-    def _learned(self, history: History) -> bool:
-        """Return whether the first recordings of a loss of both signs are well above the last ones."""
-        if tags.TOTAL not in history or not is_signed(history[tags.TOTAL].values):
-            return False
-        values = history[tags.TOTAL].values
-        values = values[np.isfinite(values)]
-        part = max(len(values) // 10, 1)
-        spread = float(np.std(values[-part:]))
-        return float(np.median(values[:part]) - np.median(values[-part:])) > 5 * spread
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -463,6 +302,12 @@ class WorstSample(HealthRule):
     share: float = threshold(
         0.25, unit="fraction of the median score", reason="smaller differences are too small to spoil the result"
     )
+    error: float = threshold(
+        0.5,
+        unit="fraction of the median error",
+        reason="errors of healthy samples differ by such a factor more easily than scores do",
+        source="measured by benchmarks/verdicts.py",
+    )
     count: int = threshold(5, unit="samples", reason="fewer samples have no usual spread")
     most: float = threshold(
         0.34, unit="fraction of the samples", reason="two swapped samples of six; more than a third are no exception"
@@ -491,7 +336,8 @@ class WorstSample(HealthRule):
             # The usual spread is that of the others: with few samples, two wrong ones would hide themselves.
             rest = np.array([scores[name] for name in ranked[count:]])
             middle = float(np.median(rest))
-            bound = max(self.deviation * float(np.std(rest)), self.share * abs(middle))
+            share = self.share if sign < 0 else self.error
+            bound = max(self.deviation * float(np.std(rest)), share * abs(middle))
             if sign * (scores[ranked[count - 1]] - middle) > bound:
                 worse = {name: scores[name] for name in ranked[:count]}
         if not worse:
@@ -506,7 +352,3 @@ class WorstSample(HealthRule):
             f"({number(middle, 3)})."
         )
         return self.finding(int(event["step"]), text, subject=ordered[0][0])
-
-
-_LOW = 0.5
-"""A fraction above it may have been good from the first evaluation on."""

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from fieldwatch.base import number, percent
 from fieldwatch.health.finding import Finding, Severity
+from fieldwatch.health.outcomes import has_improved, name_words
 from fieldwatch.health.rule import HealthRule
 from fieldwatch.health.thresholds import threshold
 from fieldwatch.health.window import (
@@ -29,8 +30,17 @@ _DETACHED = (
 )
 PRIMARY = ("rendering", "rgb", "color", "photometric", "image", "pixel", "normal", "mask", "depth", "data")
 """Usual names of data terms. A pipeline with other names passes its own to the rule."""
+_REGULARIZERS = frozenset(
+    {
+        *("kl", "kld", "divergence", "prior", "penalty", "regularizer", "regularization", "reg", "decay", "tv"),
+        *("sparsity", "smoothness", "eikonal", "commitment", "orthogonality", "ridge"),
+    }
+)
+"""Words in the names of terms that restrict a model and say nothing about the data."""
 
 
+_FEW = 16
+"""Number of recordings at the start and at the end that are compared."""
 _SETTLED = 64
 """Number of recordings after which gradients have settled."""
 
@@ -229,7 +239,7 @@ class TermDominates(HealthRule):
         still = np.abs(values - began) < self.change * abs(began)
         at = first_sustained(high & still, patience=patience, warmup=warmup)
         if at is None:
-            return None
+            return self._regularized(history, name, names, high)
         term = tags.WEIGHTED.part(name) or name
         times = abs(values[at]) / rest[at]
         text = (
@@ -237,6 +247,31 @@ class TermDominates(HealthRule):
             "term, and has not changed since the start."
         )
         return self.finding(int(series.steps[at]), text, subject=term)
+
+    def _regularized(
+        self, history: History, name: str, names: Sequence[str], high: NDArray[np.bool_]
+    ) -> Finding | None:
+        """Return a finding at the end if a term with the name of a regularizer dwarfed all others at every step.
+
+        It falls as it wins, and a data term is no lower than at the start.
+        """
+        if not finished(history) or not high.all() or not is_regularizer(name) or has_improved(history):
+            return None
+        data = [history[other].values for other in names if not is_regularizer(other)]
+        ends = [(float(np.nanmean(each[:_FEW])), float(np.nanmean(each[-_FEW:]))) for each in data]
+        if not any(first > 0 and last > (1 - self.change) * first for first, last in ends):
+            return None
+        term = tags.WEIGHTED.part(name) or name
+        text = (
+            f"regularizer '{term}' dominates: it is more than {self.unnamed:g} times the largest other term at every "
+            "step, and the data are fitted no better at the end than at the start."
+        )
+        return self.finding(history.step, text, subject=term)
+
+
+def is_regularizer(name: str) -> bool:
+    """Return whether the name of a term says that it restricts the model, whatever the data are."""
+    return bool(name_words(name) & _REGULARIZERS)
 
 
 @dataclass(frozen=True, kw_only=True)

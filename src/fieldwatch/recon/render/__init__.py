@@ -11,7 +11,7 @@ if TYPE_CHECKING:
         depth_normals_problem,
     )
     from fieldwatch.recon.render.encoding import HashEncoding, HashLevel, hash_encode_reference
-    from fieldwatch.recon.render.native import NativeUnavailable, native_available
+    from fieldwatch.recon.render.native import NativeUnavailable, native_available, native_note
     from fieldwatch.recon.render.sdf import (
         BoundedRays,
         Cells,
@@ -98,6 +98,7 @@ __all__ = [
     "image_similarity",
     "image_similarity_reference",
     "native_available",
+    "native_note",
     "neus_alpha",
     "plane_distances",
     "points_along",

@@ -16,6 +16,7 @@ FOR_RULES: Final = frozenset(
         "frozen_share",
         "yes_no_loss",
         "half_parameters",
+        "loss_floor",
         "loss_form",
         "mode",
         "not_in_optimizer",

@@ -13,7 +13,7 @@ from fieldwatch.record import tags
 from fieldwatch.run.loop_checks.averages import AverageCheck
 from fieldwatch.run.loop_checks.evaluations import EvaluationModeCheck, RandomCheck
 from fieldwatch.run.loop_checks.forwards import ForwardCheck, ForwardSnapshot
-from fieldwatch.run.loop_checks.loss_forms import LossFormCheck, has_yes_no_loss
+from fieldwatch.run.loop_checks.loss_forms import LossFormCheck, floors, has_yes_no_loss
 from fieldwatch.run.loop_checks.modes import ModeCheck
 from fieldwatch.run.loop_checks.optimizers import OptimizerCheck
 from fieldwatch.run.loop_checks.streaks import Streaks
@@ -52,6 +52,7 @@ class LoopChecks:
         self._uncleared = UnclearedGradients()
         self._terms = TermCheck()
         self._loss_forms = LossFormCheck()
+        self._floors: set[str] = set()
         self._forwards = ForwardCheck()
         self._random = RandomCheck()
         self._evaluation_modes = EvaluationModeCheck()
@@ -113,8 +114,14 @@ class LoopChecks:
             self._event("term_without_gradient", **facts, frozen=self._frozen.any_frozen)
         for form in self._loss_forms.check(step, terms):
             self._event("loss_form", **form)
-        if step == 0 and has_yes_no_loss(terms):
-            self._event("yes_no_loss")
+        if step == 0:
+            for floor in floors(terms):
+                # A step in several pieces asks for each of them.
+                if floor["term"] not in self._floors:
+                    self._floors.add(floor["term"])
+                    self._event("loss_floor", **floor)
+            if has_yes_no_loss(terms):
+                self._event("yes_no_loss")
 
     def at_update(self, step: int, optimizers: Sequence[Optimizer]) -> Mapping[str, Tensor]:
         """Check everything that an update depends on, before it.

@@ -46,6 +46,14 @@ _OF_DIFFERENCES = frozenset(
     }
 )
 """Operations between a plain regression loss and its difference; distances of two sets use others or several."""
+_NEVER_NEGATIVE = {
+    "CtcLossBackward0": "CTC loss",
+    "BinaryCrossEntropyBackward0": "binary cross-entropy",
+    "BinaryCrossEntropyWithLogitsBackward0": "binary cross-entropy",
+}
+"""Losses that targets in their range never make negative."""
+_MEANS = frozenset(("MeanBackward0", "MeanBackward1", "SumBackward0", "SumBackward1", "DivBackward0"))
+"""Operations between such a loss and its mean over a batch; they keep its sign."""
 _MOST_STEPS = 5
 _PAIRED = 2
 """Dimensions of a table of pairs, and its least number of rows."""
@@ -75,6 +83,19 @@ class LossFormCheck:
                 if (name, form) not in self._seen:
                     self._seen.add((name, form))
                     yield {"term": name, "form": form, **facts}
+
+
+def floors(terms: Terms) -> Iterator[dict[str, str]]:
+    """Yield each term that is never negative for targets in their range, with its operation."""
+    for name, (_, value) in terms.items():
+        node = value.grad_fn
+        for _ in range(_MOST_STEPS):
+            if node is None or node.name() in _NEVER_NEGATIVE:
+                break
+            parents = [parent for parent, _ in node.next_functions if parent is not None]
+            node = parents[0] if node.name() in _MEANS and len(parents) == 1 else None
+        if node is not None and node.name() in _NEVER_NEGATIVE:
+            yield {"term": name, "operation": _NEVER_NEGATIVE[node.name()]}
 
 
 def has_yes_no_loss(terms: Terms) -> bool:

@@ -3,7 +3,6 @@
 import importlib
 import inspect
 import random
-import socket
 import threading
 from dataclasses import replace
 from http.client import HTTPConnection
@@ -18,6 +17,7 @@ from fieldwatch.recon.commands.view.scene import open_scene
 from fieldwatch.recon.commands.view.window import BrowserWindow, check_address
 from fieldwatch.recon.geometry import Camera, look_at
 from fieldwatch.recon.mesh import Triangles
+from ports import free_port
 
 FILES = Path(__file__).parents[3] / "fixtures" / "splat_files"
 
@@ -25,9 +25,7 @@ FILES = Path(__file__).parents[3] / "fixtures" / "splat_files"
 @pytest.fixture
 def port():
     pytest.importorskip("viser", reason="no viser here: pip install 'fieldwatch[viewer]'")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
+    return free_port()
 
 
 def camera(name):

@@ -90,7 +90,7 @@ def test_training_is_bit_equal_with_and_without(trained, unseen):
     assert trained.evaluations.failures == 0
 
 
-def test_files_lie_where_the_seed_has_them(trained):
+def test_files_lie_where_pmni_writes_them(trained):
     found = {str(path.relative_to(trained.folder)) for path in trained.folder.rglob("*") if path.is_file()}
     iterations = ("00000050", "00000100", "00000120")
     assert {f"meshes_validation/iter_{i}.ply" for i in iterations} <= found

@@ -1,8 +1,10 @@
 """Kernels compile for every architecture without a GPU; compiled ones are kept, and survive damage and concurrency."""
 
+import hashlib
 import os
 import shutil
 import signal
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -68,6 +70,43 @@ def test_concurrent_first_starts_keep_one_file(cache):
         images = set(pool.map(lambda _: compilation.cubin(HERE / "machine.cu", "sm_75"), range(4)))
     assert len(images) == 1
     assert len(list(cache.iterdir())) == 1
+
+
+FIRST_START = """
+import hashlib, os, sys, time
+from pathlib import Path
+from fieldwatch.recon.render.gpu import compilation
+
+number, source, gate = int(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3])
+if number == 0:
+    Path.replace = lambda *_: os.kill(os.getpid(), 9)  # is killed before its file counts
+(gate / f"ready-{number}").touch()
+while not (gate / "open").exists():
+    time.sleep(0.001)
+said = []
+image = compilation.cubin(source, "sm_75", announce=said.append)
+print(hashlib.sha256(image).hexdigest(), len(said))
+"""
+
+
+def test_processes_that_start_at_once_and_one_that_is_killed_keep_one_file(cache, tmp_path, start_python, surroundings):
+    gate = tmp_path / "gate"
+    gate.mkdir()
+    where = surroundings | {"XDG_CACHE_HOME": os.environ["XDG_CACHE_HOME"]}
+    words = ("-c", FIRST_START)
+    started = [start_python(*words, number, HERE / "machine.cu", gate, environment=where) for number in range(4)]
+    while len(list(gate.glob("ready-*"))) < 4:
+        assert all(process.poll() is None for process in started)
+        time.sleep(0.01)
+    (gate / "open").touch()
+    killed, *others = [(process.communicate()[0].split(), process.returncode) for process in started]
+    assert killed == ([], -signal.SIGKILL)
+    assert [code for _, code in others] == [0, 0, 0]
+    (kept,) = cache.glob("*.cubin")
+    image = compilation._read(kept)
+    assert image is not None
+    assert {words[0] for words, _ in others} == {hashlib.sha256(image).hexdigest()}
+    assert "2" in {words[1] for words, _ in others}  # one of them at least has compiled it
 
 
 def test_a_kill_while_a_file_is_written_leaves_none_that_counts(cache, monkeypatch):

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 
+from fieldwatch.recon.commands.kernels import check_kernels
 from fieldwatch.recon.render.native import NativeUnavailable, build, call, kernels, native_available, pointer
 
 REPORT = "from fieldwatch.recon.render import native_available; print(native_available())"
@@ -34,6 +35,10 @@ def compiler(path, body):
     path.write_text(f"#!/bin/sh\n{body}\n")
     path.chmod(path.stat().st_mode | stat.S_IEXEC)
     return path
+
+
+def quick(folder):
+    return compiler(folder / "quickcc", 'exec cc "$@" -O0')
 
 
 def test_it_is_built_once(fresh, tmp_path, monkeypatch):
@@ -62,8 +67,7 @@ def test_two_build_at_once(fresh, tmp_path):
 def test_two_processes_build_and_load_at_once(fresh, tmp_path):
     if shutil.which("cc") is None:
         pytest.skip("no cc")
-    quick = compiler(tmp_path / "quickcc", 'exec cc "$@" -O0')
-    environment = {**os.environ, "XDG_CACHE_HOME": str(fresh.parent.parent), "CC": str(quick)}
+    environment = {**os.environ, "XDG_CACHE_HOME": str(fresh.parent.parent), "CC": str(quick(tmp_path))}
     started = [
         subprocess.Popen([sys.executable, "-c", REPORT], env=environment, stdout=subprocess.PIPE, text=True)
         for _ in range(2)
@@ -86,8 +90,61 @@ def test_no_compiler_is_said(monkeypatch):
 @pytest.mark.usefixtures("fresh")
 def test_a_compiler_that_fails_is_quoted(tmp_path, monkeypatch):
     monkeypatch.setenv("CC", str(compiler(tmp_path / "badcc", "echo 'omp.h: no such file' >&2; exit 3")))
-    with pytest.raises(NativeUnavailable, match=r"exit status 3.*OpenMP.*omp\.h: no such file"):
+    with pytest.raises(NativeUnavailable, match=r"exit status 3.*omp\.h: no such file"):
         build.built()
+
+
+def without_openmp(folder):
+    """A compiler that knows no OpenMP, as that of macOS: it refuses the flag, and has no header."""
+    return compiler(
+        folder / "plaincc",
+        'case "$*" in *-fopenmp*) echo "unsupported option -fopenmp" >&2; exit 1;; esac; exec cc "$@" -O0',
+    )
+
+
+LOADED = """
+import torch
+from fieldwatch.recon.render.native import native_note
+from fieldwatch.recon.render import HashEncoding
+
+torch.set_num_threads(2)
+torch.manual_seed(0)
+encoding = HashEncoding(levels=4)
+points = torch.rand(500, 3, requires_grad=True)
+features = encoding(points)
+features.square().sum().backward()
+gradients = [parameter.grad for parameter in encoding.parameters()]
+print(float(features.sum()).hex(), float(points.grad.sum()).hex(), *(float(one.sum()).hex() for one in gradients))
+print(native_note())
+"""
+
+
+@pytest.mark.usefixtures("fresh")
+def test_a_compiler_without_openmp_builds_kernels_of_one_thread_with_the_same_numbers(tmp_path, python, surroundings):
+    if shutil.which("cc") is None:
+        pytest.skip("no cc")
+    found = {}
+    for name, path in (("plain", without_openmp(tmp_path)), ("usual", quick(tmp_path))):
+        done = python(
+            "-c", LOADED, environment=surroundings | {"XDG_CACHE_HOME": str(tmp_path / name), "CC": str(path)}
+        )
+        assert done.returncode == 0, done.stderr
+        found[name] = done.stdout.splitlines()
+    assert found["plain"][0] == found["usual"][0]
+    assert found["usual"][1] == "None"
+    (library,) = (tmp_path / "plain" / "fieldwatch" / "native").iterdir()
+    assert not build.is_parallel(library)
+    assert {"OpenMP", "$CC", str(library)} <= set(found["plain"][1].replace(":", "").split())
+
+
+@pytest.mark.usefixtures("fresh")
+def test_without_openmp_the_doctor_warns_and_keeps_the_kernels(tmp_path, monkeypatch):
+    monkeypatch.setenv("CC", str(without_openmp(tmp_path)))
+    forget()
+    check = check_kernels()
+    assert check.facts["native_kernels"] is True
+    assert [finding.severity for finding in check.findings] == ["warning"]
+    assert "OpenMP" in check.findings[0].remedy
 
 
 @pytest.mark.usefixtures("fresh")
@@ -124,7 +181,7 @@ def test_other_sources_make_another_library(fresh, tmp_path, monkeypatch):
         (tmp_path / source.name).write_bytes(source.read_bytes())
     (tmp_path / "adam.c").write_text((before / "adam.c").read_text() + "\n")
     monkeypatch.setattr(
-        build, "_compile", lambda _, path: (path.parent.mkdir(parents=True, exist_ok=True), path.touch())
+        build, "_compile", lambda path, _: (path.parent.mkdir(parents=True, exist_ok=True), path.touch())
     )
     first = build.built()
     monkeypatch.setattr(build, "SOURCES", tmp_path)

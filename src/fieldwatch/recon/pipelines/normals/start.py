@@ -31,7 +31,7 @@ from fieldwatch.recon.pipelines.normals.rules import NORMALS_RULES
 from fieldwatch.recon.pipelines.normals.scene import NormalsScene
 from fieldwatch.recon.pipelines.normals.schedule import NormalsSchedule
 from fieldwatch.recon.pipelines.normals.tags import NORMALS_METRICS
-from fieldwatch.recon.render import native_available
+from fieldwatch.recon.render import native_note
 from fieldwatch.recon.render.sdf_gpu import MOST_FEATURES, MOST_POINTS, sdf_kernels_problem
 
 TRUTH_CELLS = 128
@@ -270,10 +270,8 @@ def _device_notes(config: NormalsConfig, device: torch.device) -> list[str]:
         if reason is None:
             return []
         return [f"the GPU kernels are not used ({reason}): torch's own operations render, and the host waits for them"]
-    available, reason = native_available()
-    if device.type != "cpu" or available:
-        return []
-    return [f"the native kernels are not used ({reason}); plain torch is 20 to 60 times slower"]
+    note = native_note() if device.type == "cpu" else None
+    return [] if note is None else [note]
 
 
 def _without_kernels(config: NormalsConfig) -> str | None:

@@ -43,7 +43,7 @@ from fieldwatch.recon.pipelines.splats.rules import SPLATS_RULES
 from fieldwatch.recon.pipelines.splats.scene import Distance, Scene
 from fieldwatch.recon.pipelines.splats.schedule import COARSE_START, make_plan
 from fieldwatch.recon.pipelines.splats.tags import SPLATS_METRICS
-from fieldwatch.recon.render import depth_normals_problem, native_available
+from fieldwatch.recon.render import depth_normals_problem, native_note
 from fieldwatch.recon.render.splats import gsplat_problem, sample_kernels_problem, splat_kernels_problem
 
 BUILT_IN = "built-in"
@@ -349,10 +349,8 @@ def _device_notes(config: SplatsConfig, device: torch.device) -> list[str]:
         if problem is None:
             return [f"gsplat renders on the GPU, because our own kernels do not work: {ours}"]
         return [f"{slower}: {problem}; pip install 'fieldwatch[gpu]', with nvcc of torch's CUDA version"]
-    available, why = native_available()
-    if device.type != "cpu" or available:
-        return []
-    return [f"the native kernels are not used ({why}); rendering in plain torch takes 20 to 60 times as long"]
+    note = native_note() if device.type == "cpu" else None
+    return [] if note is None else [note]
 
 
 def _terms_without_kernels(config: SplatsConfig) -> list[str]:

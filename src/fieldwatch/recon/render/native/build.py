@@ -15,13 +15,15 @@ import torch
 SOURCES = Path(__file__).parent
 FLAGS = [
     *("-std=gnu11", "-O3", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast"),
-    *("-fopenmp", "-fPIC", "-shared", "-fvisibility=hidden", "-Wno-psabi"),
+    *("-fPIC", "-shared", "-fvisibility=hidden", "-Wno-psabi"),
 ]
 """Compiler flags, without `-ffast-math`.
 
 That flag assumes that NaN never occurs, but a NaN must fail a bounds check. At link time it would flush denormals to
 zero in the whole process. The kernels are vectorized explicitly, so it would not make them faster."""
 _COMPILERS = ("cc", "gcc", "clang")
+_SEVERAL_THREADS = "kernels"
+_ONE_THREAD = "one-thread"
 _PATIENCE = 300  # time limit of the compiler in seconds; it usually takes two
 
 
@@ -29,11 +31,19 @@ class NativeUnavailable(RuntimeError):  # noqa: N818  named after the state that
     """The native kernels could not be built or loaded; the message has the cause and what to install."""
 
 
-def flags() -> list[str]:
-    """Return the compiler flags for this machine, with AVX2 and FMA if the processor supports them."""
+class CompilerRefused(NativeUnavailable):
+    """The compiler could not build the native kernels with these flags."""
+
+
+def flags(*, parallel: bool = True) -> list[str]:
+    """Return the compiler flags for this machine, with AVX2 and FMA if the processor supports them.
+
+    Args:
+        parallel: use OpenMP. The kernels compute the same without it, in one thread.
+    """
     # torch knows what the processor supports; parsing /proc/cpuinfo would not work on every system.
     has_avx = platform.machine() in {"x86_64", "AMD64"} and torch.backends.cpu.get_cpu_capability().startswith("AVX")
-    return [*FLAGS, "-march=x86-64-v3"] if has_avx else FLAGS
+    return [*FLAGS, *(["-fopenmp"] if parallel else []), *(["-march=x86-64-v3"] if has_avx else [])]
 
 
 def cache_folder() -> Path:
@@ -45,21 +55,41 @@ def cache_folder() -> Path:
 def built() -> Path:
     """Return the path of the shared library, and compile it unless the cache has one of the same sources and flags.
 
+    A compiler without OpenMP, such as that of macOS, builds kernels that use one thread, see `is_parallel`.
+
     Several processes may build at the same time: each writes to a separate file and renames it, so no process loads an
     incomplete library.
 
     Raises:
         NativeUnavailable: there is no compiler, the compiler failed, or the cache is not writable.
     """
-    sources = sorted(SOURCES.glob("*.[ch]"))
-    digest = hashlib.sha256(" ".join([platform.machine(), sys.platform, *flags()]).encode())
+    several = _library(parallel=True)
+    one = _library(parallel=False)
+    for kept in (several, one):
+        if kept.exists():
+            return kept
+    try:
+        _compile(several, flags())
+    except CompilerRefused as with_openmp:
+        try:
+            _compile(one, flags(parallel=False))
+        except CompilerRefused:
+            raise with_openmp from None
+        return one
+    return several
+
+
+def is_parallel(library: Path) -> bool:
+    """Return whether a library that `built` returned uses several threads."""
+    return not library.name.startswith(_ONE_THREAD)
+
+
+def _library(*, parallel: bool) -> Path:
+    digest = hashlib.sha256(" ".join([platform.machine(), sys.platform, *flags(parallel=parallel)]).encode())
     # Names are part of the digest, so that renaming or moving a file rebuilds too.
-    for source in sources:
+    for source in sorted(SOURCES.glob("*.[ch]")):
         digest.update(source.name.encode() + b"\0" + source.read_bytes())
-    library = cache_folder() / f"kernels-{digest.hexdigest()[:20]}.so"
-    if not library.exists():
-        _compile([str(source) for source in sources if source.suffix == ".c"], library)
-    return library
+    return cache_folder() / f"{_SEVERAL_THREADS if parallel else _ONE_THREAD}-{digest.hexdigest()[:20]}.so"
 
 
 def _compiler() -> list[str]:
@@ -72,13 +102,14 @@ def _compiler() -> list[str]:
     return available[0]
 
 
-def _compile(sources: list[str], library: Path) -> None:
+def _compile(library: Path, words: list[str]) -> None:
     command = _compiler()
+    sources = [str(source) for source in sorted(SOURCES.glob("*.c"))]
     try:
         library.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=library.parent, prefix="building-") as folder:
             draft = Path(folder) / library.name
-            _run([*command, *flags(), *sources, "-o", str(draft), "-lm"])
+            _run([*command, *words, *sources, "-o", str(draft), "-lm"])
             # A rename within one folder is atomic: a concurrent process never loads half a library.
             draft.replace(library)
     except OSError as error:
@@ -95,7 +126,6 @@ def _run(command: list[str]) -> None:
     if result.returncode != 0:
         # Compilers repeat themselves: the first lines have the cause.
         output = "\n".join(result.stderr.strip().splitlines()[:5]) or "nothing"
-        raise NativeUnavailable(
-            f"{command[0]} could not build the native kernels (exit status {result.returncode}; it must support "
-            f"OpenMP); its output: {output}"
+        raise CompilerRefused(
+            f"{command[0]} could not build the native kernels (exit status {result.returncode}); its output: {output}"
         )

@@ -12,7 +12,11 @@
  * The gradient of the table is parallel over levels, everything else over chunks. Neither the chunks nor the result
  * depend on the number of threads.
  */
+#ifdef _OPENMP
 #include <omp.h>
+#else
+static int omp_get_thread_num(void) { return 0; }
+#endif
 
 #define BLOCK 32 /* points at a time */
 #include "lattice.h"

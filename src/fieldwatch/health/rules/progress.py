@@ -1,0 +1,366 @@
+"""Rules for results that are no better than at the start: held-out metrics, and the rewards of a policy."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fieldwatch.base import number, percent
+from fieldwatch.health.finding import Finding
+from fieldwatch.health.outcomes import (
+    Direction,
+    core_words,
+    direction_of,
+    gain_over,
+    has_improved,
+    held_out_metrics,
+    is_result,
+    loss_ends,
+    loss_reduction,
+    mean_until,
+    name_words,
+    whole,
+)
+from fieldwatch.health.rule import HealthRule
+from fieldwatch.health.thresholds import threshold
+from fieldwatch.health.window import finished, is_signed
+from fieldwatch.record import TOOLKIT, History, tags
+
+_LOW = 0.5
+"""A fraction above it may have been good from the first evaluation on."""
+_RESULTS = frozenset(
+    {
+        *("accuracy", "acc", "iou", "miou", "dice", "f1", "auc", "auroc", "psnr", "ssim", "right", "correct"),
+        *("explained", "r2", "correlation", "spearman", "pearson", "mse", "rmse", "mae", "error"),
+    }
+)
+"""Words in the names of metrics that say how good a result is as a whole, not which kind of mistakes it has."""
+_RETURNS = frozenset(("reward", "rewards", "return", "returns"))
+_OTHER_RETURNS = frozenset(
+    {
+        *("std", "var", "variance", "min", "max", "intrinsic", "predicted", "target", "scale", "bonus", "penalty"),
+        *("error", "loss", "mse", "mae", "baseline", "random", "data", "dataset", "offline", "expert"),
+    }
+)
+"""Words of metrics of rewards that are no mean of them."""
+_REWARDS = frozenset(("reward", "return", "score"))
+"""Words in the names of metrics that the loss of a policy does not show."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoProgress(HealthRule):
+    """The result on held-out data is no better than at the first evaluation.
+
+    Either the loss has hardly fallen, or it has fallen by so much since then that a result should have moved. A result
+    of which nobody knows whether it is better high or low must not have moved at all. It is judged only if it cannot
+    have been reached by the first evaluation: a third of the loss was left then, or it is far from 0 and 1.
+    """
+
+    gain: float = threshold(
+        0.02, unit="fraction of the first value", reason="less is within the noise of an evaluation"
+    )
+    once: float = threshold(
+        0.5, unit="fraction of the first value", reason="a single evaluation varies by less if nothing was learned"
+    )
+    fall: float = threshold(
+        0.3,
+        unit="fraction of the initial loss",
+        reason="a loss that has fallen further had learned something before the first evaluation already",
+    )
+    worse: float = threshold(
+        0.1, unit="fraction of the first value", reason="the metric of an untrained model, which is easy to reach"
+    )
+    still: float = threshold(
+        0.1, unit="fraction of the initial loss", reason="fall since the first evaluation: much was learned since then"
+    )
+    since: float = threshold(
+        0.4,
+        unit="fraction of the loss at the first evaluation",
+        reason="what halves the loss moves a result that measures the same",
+    )
+    part: float = threshold(
+        0.05, unit="fraction of the initial loss", reason="a loss near 0 may halve without any effect on a result"
+    )
+    apart: float = threshold(
+        0.05, unit="difference of fractions", reason="a few hundred held-out samples vary by this much"
+    )
+    moved: float = threshold(
+        0.03, unit="fraction of the largest value", reason="difference of evaluations without any progress"
+    )
+    change: float = threshold(
+        0.25,
+        unit="fraction of the first value",
+        reason="a change of a fraction beyond it is one, in any direction",
+        source="measured by benchmarks/verdicts.py",
+    )
+    late: float = threshold(
+        0.33,
+        unit="fraction of the initial loss",
+        reason="with less left at the first evaluation, a result of unknown direction may have been reached by then",
+        source="measured by benchmarks/verdicts.py",
+    )
+    best: float = threshold(
+        0.1, unit="fraction", reason="fractions of unknown direction this close to 0 or 1 may be perfect"
+    )
+    both: float = threshold(
+        0.2, unit="fraction", reason="so far from 0 and 1, a fraction is poor in any direction once the loss is near 0"
+    )
+    exact: float = threshold(
+        0.01, unit="fraction of the largest value", reason="an error this constant depends on nothing that is trained"
+    )
+    count: int = threshold(4, unit="evaluations", reason="with fewer, the run may be too short to judge")
+    remedy: ClassVar[str] = (
+        "The model learned nothing that holds for other data: check that inputs and targets (labels, rewards, what the "
+        "loss compares) belong together (an order that was shuffled, a shift, a sign of the loss), that the evaluation "
+        "uses the same data format, scale and model as the training, and the learning rate."
+    )
+
+    def __call__(self, history: History) -> tuple[Finding, ...]:
+        """Return a finding at the end of the run if no held-out metric has improved."""
+        if not finished(history):
+            return ()
+        held_out = held_out_metrics(history)
+        judged: dict[str, Direction] = {name: held_out[name] for name in held_out if len(history[name]) >= self.count}
+        declined = self._declined(history, judged) or self._lost(history, judged) or self._unmoved(history)
+        if declined is not None:
+            return (declined,)
+        fallen = loss_reduction(history)
+        rewards: dict[str, Direction] = {name: judged[name] for name in judged if core_words(name) & _REWARDS}
+        if rewards and all(self._never_better(history[name].values) for name in rewards):
+            judged = rewards
+        elif not judged or (fallen is not None and fallen > self.fall) or self._learned(history):
+            return ()
+        for name, better in judged.items():
+            values = history[name].values
+            gains = np.array([gain_over(float(values[0]), float(value), better) for value in values[1:]])
+            # A single good evaluation shows that a run has learned something, even if it was lost later.
+            usual = float(np.median(gains[len(gains) // 2 :]))
+            bound = abs(float(values[0]))
+            if not np.isfinite(gains).all() or usual > self.gain * bound or gains.max() > self.once * bound:
+                return ()
+        name = next(iter(judged))
+        values = history[name].values
+        loss = "" if fallen is None else f", and {tags.TOTAL} fell by only {percent(max(fallen, 0.0), 0)}"
+        text = (
+            f"{name} is {number(values[-1])} after {len(values)} evaluations, no better than the "
+            f"{number(values[0])} of the "
+            f"first{loss}: training learned nothing that held-out data show, so its targets do not teach what is "
+            "evaluated."
+        )
+        return (self.finding(int(history[name].steps[-1]), text, subject=name),)
+
+    def _declined(self, history: History, judged: Mapping[str, Direction]) -> Finding | None:
+        """Return a finding if a metric was never better than at first and ended clearly worse, whatever the loss."""
+        if has_improved(history):
+            return None
+        for name, better in judged.items():
+            values = history[name].values
+            if not np.isfinite(values).all():
+                continue
+            first = float(values[0])
+            gains = [gain_over(first, float(value), better) for value in values[1:]]
+            usual = float(np.median(gains[len(gains) // 2 :]))
+            if max(gains) <= self.gain * abs(first) and usual < -self.worse * abs(first):
+                text = (
+                    f"{name} went from {number(first)} to {number(values[-1])} and was never better than at the first "
+                    "evaluation: training makes it worse than no training (a wrong sign, or wrong targets)."
+                )
+                return self.finding(int(history[name].steps[-1]), text, subject=name)
+        return None
+
+    def _lost(self, history: History, judged: Mapping[str, Direction]) -> Finding | None:
+        """Return a finding if one of several results became worse from the first evaluation on while the loss fell."""
+        if tags.TOTAL not in history or is_signed(history[tags.TOTAL].values):
+            return None
+        loss = history[tags.TOTAL]
+        for name, better in judged.items():
+            series = history[name]
+            values = series.values
+            if not name_words(name) & _RESULTS or not np.isfinite(values).all():
+                continue
+            first = float(values[0])
+            gains = [gain_over(first, float(value), better) for value in values[1:]]
+            usual = float(np.median(gains[len(gains) // 2 :]))
+            at = mean_until(loss.values, loss.steps, float(series.steps[0]), width=8)
+            ended = loss_ends(loss.values)[1]
+            fallen = at - ended > self.still * at
+            if fallen and max(gains) <= self.gain * abs(first) and usual < -self.worse * abs(first):
+                text = (
+                    f"{name} went from {number(first)} to {number(values[-1])} and was never better than at the first "
+                    f"evaluation, while {tags.TOTAL} fell from {number(at)} to {number(ended)}: what is trained is not "
+                    "what is evaluated (another format or scale of targets or inputs, a sign), or it is overfitting."
+                )
+                return self.finding(int(series.steps[-1]), text, subject=name)
+        return None
+
+    def _unmoved(self, history: History) -> Finding | None:
+        """Return a finding if no held-out result is better than at the first evaluation, whatever the loss does."""
+        if tags.TOTAL not in history or is_signed(history[tags.TOTAL].values):
+            return None
+        names = [name for name in history.names() if is_result(name, history) and not self._is_setting(name, history)]
+        if not names or any(len(history[name]) < self.count for name in names):
+            return None
+        if any(self._may_be_good(name, history) or not self._stands_still(name, history) for name in names):
+            return None
+        name = names[0]
+        values = history[name].values
+        loss = history[tags.TOTAL]
+        at = mean_until(loss.values, loss.steps, float(history[name].steps[0]), width=8)
+        began, ended = loss_ends(loss.values)
+        fallen = loss_reduction(history)
+        text = f"{name} is {number(values[-1])} after {len(values)} evaluations and has not improved on the "
+        text += f"{number(values[0])} of the first"
+        if all(self._shows(each, history, at, began, ended) for each in names):
+            text += (
+                f", while {tags.TOTAL} fell from {number(at)} to {number(ended)} meanwhile: training learns something "
+                "that held-out data do not show, so its targets do not teach what is evaluated."
+            )
+        elif fallen is not None and fallen <= self.fall:
+            text += (
+                f", and {tags.TOTAL} fell by only {percent(max(fallen, 0.0), 0)}: training learned nothing that "
+                "held-out data show."
+            )
+        else:
+            return None
+        return self.finding(int(history[name].steps[-1]), text, subject=name)
+
+    def _shows(self, name: str, history: History, at: float, began: float, ended: float) -> bool:
+        """Return whether the fall of the loss since the first evaluation would have moved a result."""
+        values = history[name].values
+        better = direction_of(name, history)
+        spent = at - ended > self.part * began
+        if at - ended < self.since * at:
+            return False
+        if better == "lower":
+            # An error this constant shows a standstill even if the loss was near 0 at the first evaluation already.
+            return spent or float(np.ptp(values)) < self.exact * float(np.abs(values).max())
+        if better == "higher":
+            return spent
+        return at - ended > self.still * began if not values.any() else self._late_or_poor(values, at, began, ended)
+
+    def _late_or_poor(self, values: NDArray[np.float64], at: float, began: float, ended: float) -> bool:
+        """Return whether a result of unknown direction cannot have been reached by the first evaluation."""
+        last = float(values[-1])
+        if not self._is_share(values):
+            return at > self.late * began
+        # In the middle, a fraction is poor in any direction once the loss is near 0.
+        poor = self.both < last < 1 - self.both and ended < self.part * at
+        same = abs(last - float(values[0])) <= self.change * float(values[0])
+        return poor or (same and self.best < last < 1 - self.best and at > self.late * began)
+
+    def _stands_still(self, name: str, history: History) -> bool:
+        """Return whether no evaluation is better than the first one by more than noise; in any direction if unknown."""
+        values = history[name].values
+        if not np.isfinite(values).all():
+            return False
+        better = direction_of(name, history)
+        first = float(values[0])
+        if better is None:
+            moved = float(np.ptp(values))
+        else:
+            moved = max(gain_over(first, float(each), better) for each in values)
+        if self._is_share(values) and better != "lower":
+            return moved <= self.apart
+        return moved <= self.moved * float(np.abs(values).max())
+
+    def _is_setting(self, name: str, history: History) -> bool:
+        """Return whether a metric of unknown direction has the same value each time, so that it measures nothing."""
+        values = history[name].values
+        return direction_of(name, history) is None and bool(values[0]) and bool((values == values[0]).all())
+
+    def _is_share(self, values: NDArray[np.float64]) -> bool:
+        """Return whether values may be fractions."""
+        return float(values.min()) >= 0 and float(values.max()) <= 1
+
+    def _may_be_good(self, name: str, history: History) -> bool:
+        """Return whether a fraction may have been good from the first evaluation on."""
+        values = history[name].values
+        better = direction_of(name, history)
+        if better == "lower" or float(values.min()) < 0:
+            return False
+        if better == "higher":
+            return float(values[-1]) / whole(values) > _LOW
+        return self._is_share(values) and float(values[-1]) > 1 - self.best
+
+    def _never_better(self, rewards: NDArray[np.float64]) -> bool:
+        """Return whether no evaluation was better than the first one by more than noise."""
+        best = float(np.max(rewards[1:]))
+        return float(rewards[0]) < 0 and best - float(rewards[0]) <= self.gain * abs(float(rewards[0]))
+
+    def _learned(self, history: History) -> bool:
+        """Return whether the first recordings of a loss of both signs are well above the last ones."""
+        if tags.TOTAL not in history or not is_signed(history[tags.TOTAL].values):
+            return False
+        values = history[tags.TOTAL].values
+        values = values[np.isfinite(values)]
+        part = max(len(values) // 10, 1)
+        spread = float(np.std(values[-part:]))
+        return float(np.median(values[:part]) - np.median(values[-part:])) > 5 * spread
+
+
+@dataclass(frozen=True, kw_only=True)
+class RewardNotRising(HealthRule):
+    """The returns or rewards that a policy gets while it is trained are no higher at the end than at the start.
+
+    They are compared over all steps, so noise of single episodes does not matter. A run whose evaluations have improved
+    is not judged: exploration lowers the returns of the training.
+    """
+
+    start: float = threshold(
+        0.15, unit="fraction of the run", reason="long enough for a mean, too short to have learned much"
+    )
+    end: float = threshold(0.3, unit="fraction of the run", reason="length of the final mean")
+    certain: float = threshold(
+        3.0, unit="standard errors", reason="a rise that is certain is one, however small the returns are"
+    )
+    gain: float = threshold(
+        0.1, unit="fraction of the first mean", reason="a smaller rise is not what a policy is trained for"
+    )
+    move: float = threshold(
+        1.0, unit="fraction of the first value", reason="a result of unknown direction that doubles shows learning"
+    )
+    count: int = threshold(60, unit="recordings", reason="the first mean needs several episodes")
+    remedy: ClassVar[str] = (
+        "Check what the policy's loss maximizes: the sign of the loss (it minimizes minus the return), returns and "
+        "advantages that belong to the executed actions and start at their step (rewards to come, not those of the "
+        "past), log-probabilities of the actions that were executed, a critic that sees the rewards and the ends of "
+        "episodes; then the weight of the entropy and the learning rate."
+    )
+
+    def __call__(self, history: History) -> tuple[Finding, ...]:
+        """Return, at the end of the run, the reward that did not rise, if none did."""
+        # A trained policy that goes on may have reached its best.
+        if not finished(history) or history.first > 0:
+            return ()
+        names = [name for name in history.names() if self._is_reward(name, history)]
+        found = [self._judge(name, history) for name in names]
+        first = next((each for each in found if each is not None), None)
+        # What an evaluation shows counts more: rewards of recorded episodes, and of bold exploration, need not rise.
+        if first is None or any(each is None for each in found) or has_improved(history, move=self.move):
+            return ()
+        return (first,)
+
+    def _is_reward(self, name: str, history: History) -> bool:
+        words = name_words(name)
+        plain = bool(words & _RETURNS) and not words & _OTHER_RETURNS
+        return plain and TOOLKIT.find(name) is None and len(history[name]) >= self.count
+
+    def _judge(self, name: str, history: History) -> Finding | None:
+        series = history[name]
+        values = series.values
+        if not np.isfinite(values).all() or series.steps[0] > self.start * history.step:
+            return None
+        head = values[: max(int(self.start * len(values)), 8)]
+        tail = values[-int(self.end * len(values)) :]
+        gain = float(tail.mean() - head.mean())
+        error = float(np.sqrt(head.var() / len(head) + tail.var() / len(tail)))
+        # Returns that never differ are rewards that do not depend on the actions, or a game that is solved.
+        if not values.std() > 0 or gain > self.certain * error or gain > self.gain * abs(float(head.mean())):
+            return None
+        text = (
+            f"{name} averages {number(tail.mean())} at the end, no better than the {number(head.mean())} at the start "
+            "of the run: the policy has learned nothing that raises its reward."
+        )
+        return self.finding(history.step, text, subject=name)
