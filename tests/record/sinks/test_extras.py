@@ -244,7 +244,10 @@ def test_trackio_holds_each_step_once_over_a_resume(trackio, make_block, capsys)
         ("Verdict", "warn", 60),
     ]
     assert "warnings: 1, notes: 2" in alerts[-1][1]
-    fresh = Trackio(trackio, project="bear")
+    # Of a run that has the same name, nothing is skipped.
+    fresh = Trackio(trackio, project="bear", name=mark["name"])
     fresh.rewind(None)
-    assert fresh.mark() != mark
+    assert (fresh.mark()["name"], fresh.mark()["id"] == mark["id"]) == (mark["name"], False)
+    fresh(make_block(0, 3, ("Loss/total",)))
     fresh.close()
+    assert [len(run.read(False).series["Loss/total"].values) for run in find_runs(trackio)] == [60, 3]

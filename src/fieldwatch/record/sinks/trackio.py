@@ -18,7 +18,7 @@ _LEVELS = {"note": "INFO", "warning": "WARN", "error": "ERROR"}
 """Level of Trackio's alert for each severity of a finding."""
 _VERDICTS = {"failed": "ERROR", "findings": "WARN"}
 """Level of Trackio's alert for a verdict; INFO for the others."""
-_LAST = "SELECT MAX(step) FROM (SELECT step, CAST(metrics AS TEXT) AS metrics FROM metrics WHERE run_name = ?) WHERE "
+_LAST = "SELECT MAX(step) FROM (SELECT step, CAST(metrics AS TEXT) AS metrics FROM metrics WHERE run_id = ?) WHERE "
 """Trackio keeps the values of a call as a JSON object, with the step beside it."""
 
 
@@ -55,6 +55,7 @@ class Trackio:
         self._name = name
         self._config: dict[str, Any] = {}
         self._run: Any = None
+        self._identity: str | None = None
         self._resumed = False
         self._step = 0
         self._skip = {"step": -1, "epoch": -1}
@@ -101,13 +102,15 @@ class Trackio:
         self._alert("Verdict", text, _VERDICTS.get(str(verdict["level"]), "INFO"), self._step)
 
     def mark(self) -> dict[str, Any]:
-        """Return the name of the Trackio run."""
-        return {"name": self._open().name}
+        """Return name and ID of the Trackio run."""
+        run = self._open()
+        return {"name": run.name, "id": run.id}
 
     def rewind(self, mark: Mapping[str, Any] | None) -> None:
         """Continue the Trackio run of the mark, skipping rows that it already has; with None, start a new run."""
         self.close()
         self._name = str(mark["name"]) if mark else self._wanted
+        self._identity = str(mark["id"]) if mark else None
         self._resumed = mark is not None
         self._skip = {"step": -1, "epoch": -1}
         if mark:
@@ -121,6 +124,10 @@ class Trackio:
         if self._run is not None:
             with _silent():
                 self._run.finish()
+            current: Any = import_module("trackio.context_vars").current_run
+            if current.get() is self._run:
+                # Else trackio finishes it again when the process ends, and prints that.
+                current.set(None)
             self._run = None
 
     def _open(self) -> Any:
@@ -137,6 +144,7 @@ class Trackio:
                     auto_log_gpu=False,
                 )
             self._name = self._run.name
+            self._identity = str(self._run.id)
             # Opened again, it is the same run.
             self._resumed = True
         return self._run
@@ -148,10 +156,10 @@ class Trackio:
 
     def _last(self, condition: str, *values: str) -> int:
         """Return the last step of the run's rows that meet a condition; -1 if there is none."""
-        if self._name is None or not self._database.exists():
+        if self._identity is None or not self._database.exists():
             return -1
         with contextlib.closing(sqlite3.connect(self._database)) as database:
-            found = database.execute(_LAST + condition, (self._name, *values)).fetchone()[0]
+            found = database.execute(_LAST + condition, (self._identity, *values)).fetchone()[0]
         return -1 if found is None else int(found)
 
 
