@@ -79,7 +79,7 @@ class TrainingFlags:
     mlflow: bool = False
     """Also log to MLflow, into RUN/mlflow.db."""
     trackio: bool = False
-    """Also log to Trackio, into RUN/trackio (or TRACKIO_DIR); nothing is sent anywhere."""
+    """Also log to Trackio, into RUN/trackio (or the folder TRACKIO_DIR)."""
     log_every: int | None = None
     """Steps between two summary lines of RUN/log.txt: by default 100, or what the resumed run was started with."""
     viewer: bool = False

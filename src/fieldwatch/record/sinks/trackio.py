@@ -23,7 +23,9 @@ _LAST = "SELECT MAX(step) FROM (SELECT step, CAST(metrics AS TEXT) AS metrics FR
 
 
 class Trackio:
-    """Logs rows, pictures, findings and the verdict to one run of a local Trackio project. Nothing is sent anywhere.
+    """Logs rows, pictures, findings and the verdict to one run of a Trackio project.
+
+    It is a local database, unless Trackio's own variables (``TRACKIO_SPACE_ID``, ``TRACKIO_SERVER_URL``) name a server.
 
     Trackio cannot delete logged rows. After a resume, the same run is therefore continued, and steps that are in its
     database are skipped. Rows of epochs are logged at their step, with the epoch as a value. Findings and the verdict
