@@ -15,7 +15,9 @@ that is not "healthy" is a false alarm.
 
 Rules have been tuned on sets a to d. Sets a and b have the same faults with other data, models and magnitudes. Set c
 has other faults and other loops, and set d is in yet other fields; both judged the rules before they were tuned on
-them. Set e judges them now: do not tune rules on it. The authors of c, d and e did not know the rules.
+them. Set e judges them now: do not tune rules on it. Set f is for a judging to come: neither judge nor tune rules on
+it before. The authors of c, d, e and f did not know the rules. ``python -m verdict_runs.harm --set f`` trains a set
+without asking for verdicts, and says which of its faults do harm.
 """
 
 import argparse

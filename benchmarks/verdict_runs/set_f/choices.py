@@ -29,24 +29,18 @@ def expert(state: Tensor) -> Tensor:
     return (state[:, 2] - 0.8 * state[:, 0] - 1.2 * state[:, 1]).clamp(-2, 2)
 
 
-def drives(seed: int, count: int, salt: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Return what a camera sees, the command before, and the driver's command."""
+def drives(seed: int, count: int, salt: int) -> tuple[Tensor, Tensor]:
+    """Return what a camera sees of a good driver's road, and the driver's commands."""
     draw = torch.Generator().manual_seed(89 * seed + salt)
     state = torch.randn(60, 3, generator=draw) * 0.5
-    last = torch.zeros(60)
-    slow = torch.zeros(60)
     seen: list[Tensor] = []
-    before: list[Tensor] = []
     done: list[Tensor] = []
     for _ in range(count // 60):
-        slow = 0.75 * slow + 0.25 * expert(state)
-        command = slow + 0.05 * torch.randn(60, generator=draw)
+        command = expert(state) + 0.05 * torch.randn(60, generator=draw)
         seen.append(view(state, draw))
-        before.append(last)
         done.append(command)
-        last = command
         state = road(state, command, draw)
-    return torch.cat(seen), torch.cat(before), torch.cat(done)
+    return torch.cat(seen), torch.cat(done)
 
 
 def view(state: Tensor, draw: torch.Generator) -> Tensor:
@@ -63,8 +57,7 @@ def lane(
     seed: int,
     *,
     lr: float = 3e-3,
-    sees_last: bool = False,
-    scaled_back: bool = True,
+    wheel: bool = False,
     total: int = 300,
 ) -> float:
     """Imitate a driver; returns the negative mean distance from the lane when the network drives.
@@ -73,19 +66,18 @@ def lane(
         folder: run folder.
         seed: seed.
         lr: learning rate.
-        sees_last: whether the network sees the command before.
-        scaled_back: whether commands, which are learned in units of their spread, are scaled back.
+        wheel: whether the network sees the wheel, which in the recordings has already been turned.
         total: number of steps.
     """
     torch.manual_seed(seed)
-    seen, before, done = drives(seed, 3000, 1)
+    seen, done = drives(seed, 3000, 1)
     middle = done.mean()
     spread = done.std()
     policy = nn.Sequential(nn.Linear(37, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 1))
     optim = torch.optim.Adam(policy.parameters(), lr=lr, weight_decay=1e-5)
 
     def act(picture: Tensor, last: Tensor) -> Tensor:
-        return policy(torch.cat([picture, last[:, None] if sees_last else torch.zeros(len(last), 1)], 1))[:, 0]
+        return policy(torch.cat([picture, last[:, None] if wheel else torch.zeros(len(last), 1)], 1))[:, 0]
 
     @torch.no_grad()
     def off_lane() -> float:
@@ -94,8 +86,7 @@ def lane(
         last = torch.zeros(80)
         away = torch.zeros(80)
         for _ in range(50):
-            command = act(view(state, draw), last)
-            command = command * spread + middle if scaled_back else command
+            command = act(view(state, draw), last) * spread + middle
             last = command
             state = road(state, command.clamp(-2, 2), draw)
             away += state[:, 0].abs().clamp(max=10)
@@ -106,7 +97,7 @@ def lane(
         run.resume()
         for step in run.steps(total):
             rows = torch.randint(len(seen), (64,))
-            loss = functional.mse_loss(act(seen[rows], before[rows]), (done[rows] - middle) / spread)
+            loss = functional.mse_loss(act(seen[rows], done[rows]), (done[rows] - middle) / spread)
             optim.zero_grad()
             loss.backward()
             step.observe(Terms(imitation=(1.0, loss)))
@@ -134,10 +125,7 @@ def balance(
     *,
     lr: float = 5e-3,
     entropy: float = 0.003,
-    ends: bool = True,
     reward: str = "standing",
-    clip: float = 0.2,
-    judged: str = "as trained",
     lives: int = LIVES,
     total: int = 45,
 ) -> float:
@@ -148,10 +136,7 @@ def balance(
         seed: seed.
         lr: learning rate.
         entropy: weight of the entropy.
-        ends: whether the advantages stop at the end of an episode.
         reward: what is paid: "standing", or "falling" by a wrong sign.
-        clip: largest change of a probability.
-        judged: observations in the evaluation: "as trained", or "raw".
         lives: number of poles.
         total: number of steps, each a rollout and four passes over it.
     """
@@ -172,7 +157,7 @@ def balance(
         alive = torch.ones(100, dtype=torch.bool)
         lasted = torch.zeros(100)
         for _ in range(60):
-            push = actor(sees(now) if judged == "as trained" else now / 60).argmax(1) - 1
+            push = actor(sees(now)).argmax(1) - 1
             now, fell = fall(now, push)
             alive &= ~fell
             lasted += alive
@@ -200,7 +185,7 @@ def balance(
                 gain = torch.zeros(lives)
                 gains: list[Tensor] = []
                 for i in reversed(range(24)):
-                    goes_on = 1 - over[i] if ends else torch.ones(lives)
+                    goes_on = 1 - over[i]
                     gain = paid[i] + gamma * goes_on * values[i + 1] - values[i] + gamma * 0.95 * goes_on * gain
                     gains.append(gain)
                 advantage = torch.stack(gains[::-1])
@@ -209,6 +194,7 @@ def balance(
                 flat = seen[:-1].flatten(0, 1)
                 chosen = torch.stack(pushes).flatten()
                 old = actor(flat).log_softmax(1).gather(1, chosen[:, None])[:, 0]
+            spread = torch.zeros(())
             for _ in range(4):
                 logits = actor(flat).log_softmax(1)
                 change = (logits.gather(1, chosen[:, None])[:, 0] - old).exp()
@@ -216,7 +202,7 @@ def balance(
                 terms = Terms(
                     surrogate=(
                         1.0,
-                        -torch.minimum(change * advantage, change.clamp(1 - clip, 1 + clip) * advantage).mean(),
+                        -torch.minimum(change * advantage, change.clamp(0.8, 1.2) * advantage).mean(),
                     ),
                     value=(0.5, (critic(flat)[:, 0] - goal).square().mean()),
                     entropy=(-entropy, spread),
@@ -265,10 +251,9 @@ class LoanTrainer:
         if settings["noise"]:
             wrong = torch.rand(len(self.y)) < settings["noise"]
             self.y = torch.where(wrong, 1 - self.y, self.y)
-        self.means = self.job_means()
         self.table = nn.Embedding(JOBS, 4)
         self.net = nn.Sequential(
-            nn.Linear(8 + 4 + 1, 64),
+            nn.Linear(8 + 4, 64),
             nn.ReLU(),
             nn.Dropout(settings["drop"]),
             nn.Linear(64, 64),
@@ -277,34 +262,22 @@ class LoanTrainer:
         )
         params = [*self.table.parameters(), *self.net.parameters()]
         self.optimizer = torch.optim.AdamW(params, lr=settings["lr"], weight_decay=settings["decay"])
-        data = torch.utils.data.TensorDataset(
-            self.x, self.job, self.own if settings["encoded"] == "own" else self.none, self.y
-        )
+        data = torch.utils.data.TensorDataset(self.x, self.job, self.y)
         self.loader = ResumableLoader(data, batch_size=settings["batch"], seed=seed)
-
-    def job_means(self) -> Tensor:
-        """Return the mean target of each job, and note one of each row that holds its own target."""
-        self.none = torch.zeros(len(self.y))
-        # Encoded by person, not by job: almost each has one row only.
-        person = torch.arange(len(self.y)) // 2
-        total = torch.zeros(len(self.y)).index_add(0, person, self.y)
-        count = torch.zeros(len(self.y)).index_add(0, person, torch.ones(len(self.y)))
-        self.own = (total[person] / count[person]) - self.y.mean()
-        return self.own
 
     def filled(self, x: Tensor) -> Tensor:
         """Return numbers without gaps."""
         return torch.nan_to_num(x, nan=self.args["missing"])
 
-    def logits(self, x: Tensor, job: Tensor, extra: Tensor) -> Tensor:
+    def logits(self, x: Tensor, job: Tensor) -> Tensor:
         """Return the logits."""
-        return self.net(torch.cat([self.filled(x), self.table(job), extra[:, None]], 1))[:, 0]
+        return self.net(torch.cat([self.filled(x), self.table(job)], 1))[:, 0]
 
     @torch.no_grad()
     def evaluate(self) -> dict[str, float]:
         """Return metrics of held-out rows."""
         self.net.eval()
-        z = self.logits(self.vx, self.vjob, torch.zeros(len(self.vy)))
+        z = self.logits(self.vx, self.vjob)
         self.net.train()
         yes = z[self.vy > 0.5]
         no = z[self.vy < 0.5]
@@ -321,14 +294,15 @@ class LoanTrainer:
             run.track(table=self.table, net=self.net, optimizer=self.optimizer, loader=self.loader)
             run.resume()
             for _ in range(self.loader.epoch, epochs):
-                for x, job, extra, y in self.loader:
+                for x, job, y in self.loader:
                     step = run.begin_step(total=epochs * len(self.loader) + 1)
-                    loss = functional.binary_cross_entropy_with_logits(self.logits(x, job, extra), y)
+                    loss = functional.binary_cross_entropy_with_logits(self.logits(x, job), y)
                     self.optimizer.zero_grad()
                     loss.backward()
                     step.observe(Terms(bce=(1.0, loss)))
                     step.update(self.optimizer)
                     if run.step_index % len(self.loader) == len(self.loader) - 1:
+                        metrics = {"Eval/auc": 0.0}
                         with run.evaluation("validation"):
                             metrics = self.evaluate()
                             step.record(metrics)
@@ -358,12 +332,12 @@ def loans(folder: Path, seed: int, **changes: Any) -> float:
     Args:
         folder: run folder.
         seed: seed.
-        changes: settings that differ: ``encoded`` ("own" for a mean target that holds the own one), ``missing`` (number for a
-            gap), ``keeps`` (epoch that is restored: "last", "best", "worst"), ``noise`` (share of wrong labels), and others.
+        changes: settings that differ: ``missing`` (number for a gap), ``keeps`` (epoch that is restored: "last",
+            "best" or "worst"), ``noise`` (share of wrong labels), and the usual ones.
     """
     torch.manual_seed(seed)
     settings = {
-        "lr": 3e-3, "decay": 1e-2, "drop": 0.2, "batch": 64, "rows": 2000, "epochs": 6, "patience": 0, "encoded": "none",
+        "lr": 3e-3, "decay": 1e-2, "drop": 0.2, "batch": 64, "rows": 2000, "epochs": 6, "patience": 0,
         "missing": 0.0, "keeps": "best", "noise": 0.0,
     }  # fmt: skip
     return LoanTrainer(folder, seed, settings | changes).fit()
@@ -377,9 +351,6 @@ def few(
     unlabeled: float = 1.0,
     threshold: float = 0.9,
     ramp: int = 60,
-    weak: float = 0.2,
-    strong: float = 0.9,
-    teacher: float = 0.98,
     total: int = 240,
 ) -> float:
     """Learn from forty labels and many readings without one (a mean teacher); returns the accuracy.
@@ -391,9 +362,6 @@ def few(
         unlabeled: weight of the readings without labels.
         threshold: least confidence of a label that the teacher makes.
         ramp: steps in which that weight grows.
-        weak: noise of what the teacher sees.
-        strong: noise of what the student sees.
-        teacher: decay of the teacher's average.
         total: number of steps.
     """
     torch.manual_seed(seed)
@@ -424,10 +392,10 @@ def few(
         for step in run.steps(total):
             rows = torch.randint(len(x), (16,))
             many = pool[torch.randint(len(pool), (96,))]
-            supervised = functional.cross_entropy(student(x[rows] + weak * torch.randn(16, 12)), y[rows])
+            supervised = functional.cross_entropy(student(x[rows] + 0.2 * torch.randn(16, 12)), y[rows])
             with torch.no_grad():
-                sure, label = mean(many + weak * torch.randn_like(many)).softmax(1).max(1)
-            each = functional.cross_entropy(student(many + strong * torch.randn_like(many)), label, reduction="none")
+                sure, label = mean(many + 0.2 * torch.randn_like(many)).softmax(1).max(1)
+            each = functional.cross_entropy(student(many + 0.9 * torch.randn_like(many)), label, reduction="none")
             weight = unlabeled * min(1.0, (step.index + 1) / max(ramp, 1))
             terms = Terms(labeled=(1.0, supervised), pseudo=(weight, (each * (sure > threshold)).mean()))
             opt.zero_grad()
@@ -436,7 +404,7 @@ def few(
             step.update(opt)
             with torch.no_grad():
                 for old, new in zip(mean.parameters(), student.parameters(), strict=True):
-                    old.lerp_(new, 1 - teacher)
+                    old.lerp_(new, 0.02)
             step.record({"Pseudo/share": (sure > threshold).float().mean()})
             if step.every(40):
                 with run.evaluation("held-out readings"):
@@ -456,8 +424,7 @@ def ring(
     *,
     lr: float = 2e-3,
     holds: str = "generator",
-    penalty: float = 1.0,
-    graph: bool = True,
+    penalty: float = 0.1,
     rounds: int = 3,
     total: int = 260,
 ) -> float:
@@ -469,7 +436,6 @@ def ring(
         lr: learning rate.
         holds: network whose parameters the generator's optimizer holds.
         penalty: weight of the penalty of the critic's slope.
-        graph: whether the slope is in the graph.
         rounds: updates of the critic in a step.
         total: number of steps.
     """
@@ -496,7 +462,7 @@ def ring(
                 real = modes(64)
                 fake = netG(torch.randn(64, 4)).detach()
                 mixed = torch.lerp(real, fake, torch.rand(64, 1)).requires_grad_()
-                (slope,) = torch.autograd.grad(netD(mixed).sum(), mixed, create_graph=graph)
+                (slope,) = torch.autograd.grad(netD(mixed).sum(), mixed, create_graph=True)
                 errD = Terms(  # noqa: N806
                     wasserstein=(1.0, netD(fake).mean() - netD(real).mean()),
                     penalty=(penalty, (slope.norm(dim=1) - 1).square().mean()),

@@ -10,7 +10,6 @@ from verdict_runs.phrases import (
     LOUD,
     MISMATCH,
     NUMBERS,
-    RATE,
     RATES,
     SCHEDULE,
     SILENT,
@@ -20,7 +19,7 @@ from verdict_runs.phrases import (
     WORSE,
     named,
 )
-from verdict_runs.scripts import Fix, Named, Script
+from verdict_runs.scripts import Script
 
 from . import choices, fields, relations, sequences, signals
 from .pipelines import PIPELINES
@@ -80,12 +79,7 @@ LOOPS: tuple[Plant, ...] = (
     DENOISE.plant(
         "denoise recordings out of step",
         named(WORSE, rf"{STUCK}|{GAP}|align|delay|shift|lag", rf"align|delay|shift|lag|{INPUTS}"),
-        late=40,
-    ),
-    DENOISE.plant(
-        "denoise the noise for the speech",
-        named(WORSE, rf"{STUCK}|{GAP}|{FELL}", rf"sign|clean|mask|{INPUTS}"),
-        loss_of="noise",
+        late=90,
     ),
     RADAR.plant(
         "radar films viewed, not permuted",
@@ -108,20 +102,10 @@ LOOPS: tuple[Plant, ...] = (
         named(WORSE, rf"{GAP}|{STUCK}|range|overflow|wrap|augment", rf"range|byte|overflow|wrap|clamp|same|{INPUTS}"),
         brighter=200,
     ),
-    FOLIAGE.plant(
-        "leaves cut into rows",
-        named(WORSE, rf"{STUCK}|{GAP}|shape|patch", rf"view|reshape|patch|permut|{INPUTS}"),
-        cut="view",
-    ),
     FLATLAND.plant(
         "flatland pictures sorted by name",
         named(WORSE, rf"{STUCK}|{GAP}|order|sort|pose|camera|inconsisten", rf"sort|pose|camera|name|{INPUTS}"),
         files="by name",
-    ),
-    FLATLAND.plant(
-        "flatland rays end too early",
-        named(WORSE, rf"{STUCK}|{GAP}|\bfar\b|range|bound|cover", rf"\bfar\b|range|bound|near|ray|{INPUTS}"),
-        far=1.7,
     ),
     FLATLAND.plant(
         "flatland without an encoding",
@@ -137,13 +121,6 @@ LOOPS: tuple[Plant, ...] = (
         named(WORSE, rf"{STUCK}|{GAP}|column|exchang|swap|{LOUD}", rf"column|coordinate|swap|{INPUTS}"),
         swapped=True,
     ),
-    HEAT.plant(
-        "heat second derivative by time",
-        named(
-            WORSE, rf"{STUCK}|{LOUD}|derivativ|equation|residual|{GAP}", rf"derivativ|equation|residual|weight|{INPUTS}"
-        ),
-        wall="t",
-    ),
     RINGS.plant(
         "rings other noise than was added",
         named(WORSE, rf"{STUCK}|noise", rf"noise|{INPUTS}"),
@@ -155,11 +132,6 @@ LOOPS: tuple[Plant, ...] = (
             MISMATCH, rf"{GAP}|{STUCK}|time|{DEAD}|unused|embedding", rf"time|same|evaluat|embedding|{GRAPH}|{INPUTS}"
         ),
         told=False,
-    ),
-    RINGS.plant(
-        "rings without a root",
-        named(MISMATCH, rf"{GAP}|{STUCK}|scale|variance", rf"scale|sqrt|root|same|evaluat|variance|schedule|{INPUTS}"),
-        root=False,
     ),
     KRIGE.plant(
         "krige coordinates in meters",
@@ -186,11 +158,6 @@ LOOPS: tuple[Plant, ...] = (
         missing=-99999.0,
     ),
     # Wrong sign or order
-    HOSPITAL.plant(
-        "hospital compared with the dead",
-        named(BACKWARD, rf"{STUCK}|{FELL}|risk|order|sort|{GAP}", rf"risk|sort|sign|{INPUTS}"),
-        at_risk="earlier",
-    ),
     ARGON.plant(
         "argon forces uphill",
         named(BACKWARD, rf"{STUCK}|{FELL}|conflict|oppos|{LOUD}|force", rf"sign|force|negat|weight|{PAIRS}"),
@@ -211,31 +178,12 @@ LOOPS: tuple[Plant, ...] = (
         keeps="worst",
     ),
     # Training sees the answer
-    LINKS.plant(
-        "links messages along those asked for",
-        named(LEAK, rf"{GAP}|leak|{STUCK}", rf"leak|edge|link|message|split|{INPUTS}"),
-        sees="all",
-    ),
     LANE.plant(
-        "lane sees its last command",
+        "lane sees the wheel turned",
         named(LEAK, rf"{GAP}|leak|{STUCK}|copy|shortcut|{FELL}", rf"leak|last|shortcut|copy|split|{INPUTS}"),
-        sees_last=True,
-    ),
-    LOANS.plant(
-        "loans means that hold their own target",
-        named(LEAK, rf"{GAP}|leak|{STUCK}", rf"leak|encod|column|split|regulari|{INPUTS}"),
-        encoded="own",
+        wheel=True,
     ),
     # Weights of the terms
-    KRIGE.plant(
-        "krige without its determinant",
-        named(
-            TERMS,
-            rf"{BLOWN}|{LOUD}|determinant|{STUCK}|{COLLAPSE}|{GAP}|{FELL}",
-            r"weight|determinant|term|regulari|bound|noise",
-        ),
-        determinant=0.0,
-    ),
     FEW.plant(
         "few labels unlabeled x30 at once",
         named(
@@ -246,12 +194,6 @@ LOOPS: tuple[Plant, ...] = (
         unlabeled=30.0,
         threshold=0.0,
         ramp=0,
-    ),
-    BALANCE.plant(
-        "balance steps of a thousandth",
-        named(TERMS, rf"{STUCK}|{SMALL}|clip|reward|return", rf"clip|{RATE}|epsilon"),
-        clip=1e-5,
-        lr=1e-4,
     ),
     # Parts that do not learn
     BASKET.plant(
@@ -284,11 +226,6 @@ LOOPS: tuple[Plant, ...] = (
         depth=16,
         skip=False,
     ),
-    WARDS.plant(
-        "wards never get what was joined",
-        named(SILENT, rf"{GAP}|{STUCK}|server|client|average", rf"server|client|average|copy|join|broadcast|{HELD}"),
-        returned=False,
-    ),
     # Wrong architecture
     RIVER.plant(
         "river keeps a tenth",
@@ -301,22 +238,10 @@ LOOPS: tuple[Plant, ...] = (
         order="shuffled",
     ),
     # Rates and schedules
-    BIRDS.plant(
-        "birds rate x200",
-        Named(kind=RATES, cause=rf"{RATE}|{BLOWN}|{DEAD}|update", fixes=(Fix(words=RATE, rate="lr"),)),
-        lr=10.0,
-    ),
     SMS.plant(
         "messages decay counted in epochs",
         named(RATES, rf"{SMALL}|zero|{STUCK}", rf"{SCHEDULE}|epoch|steps"),
         counted="epochs",
-    ),
-    WARDS.plant(
-        "wards summed",
-        named(
-            RATES, rf"{BLOWN}|{STUCK}|weights|sum|norm|average", rf"average|mean|sum|divi|weights|join|{RATE}|{INPUTS}"
-        ),
-        joined="sum",
     ),
     # Training and evaluation differ
     BIRDS.plant(
@@ -333,32 +258,12 @@ LOOPS: tuple[Plant, ...] = (
         named(MISMATCH, rf"{GAP}|{STUCK}|norm|statistic|momentum", r"momentum|norm|statistic|eval|same|split"),
         momentum=0.001,
     ),
-    FOLIAGE.plant(
-        "leaves scaled as other pictures",
-        named(MISMATCH, rf"{GAP}|{STUCK}|scale|mean|normali", rf"same|evaluat|split|{INPUTS}"),
-        scaled=True,
-    ),
-    DENOISE.plant(
-        "denoise power for logarithms",
-        named(MISMATCH, rf"{GAP}|{STUCK}|\blog|scale", rf"\blog|same|evaluat|split|{INPUTS}"),
-        compress="training",
-    ),
     STRESS.plant(
         "stress transitions transposed",
         named(
             MISMATCH, rf"{GAP}|{STUCK}|transition|transpos", rf"transition|transpos|decod|same|evaluat|split|{INPUTS}"
         ),
         transposed=True,
-    ),
-    LANE.plant(
-        "lane commands in units of their spread",
-        named(MISMATCH, rf"{GAP}|{STUCK}|unit|scale|spread", rf"unit|same|evaluat|split|{INPUTS}"),
-        scaled_back=False,
-    ),
-    BALANCE.plant(
-        "balance judged on raw angles",
-        named(MISMATCH, rf"{GAP}|{STUCK}|observation|scale|normali", rf"observation|same|evaluat|split|{INPUTS}"),
-        judged="raw",
     ),
     # Numbers of the machine
     STRESS.plant(

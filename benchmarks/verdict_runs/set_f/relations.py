@@ -3,6 +3,7 @@
 import copy
 import math
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -66,7 +67,6 @@ def links(
     seed: int,
     *,
     lr: float = 1e-2,
-    sees: str = "others",
     depth: int = 2,
     skip: bool = True,
     negatives: str = "random",
@@ -78,7 +78,6 @@ def links(
         folder: run folder.
         seed: seed.
         lr: learning rate.
-        sees: links along which messages go in training: the "others", or "all", with those that are asked for.
         depth: number of rounds.
         skip: whether a round adds to its input.
         negatives: pairs without a link: "random", or "links" by a wrong index.
@@ -106,7 +105,7 @@ def links(
         for step in run.steps(total):
             mixed = known[torch.randperm(len(known))]
             asked = mixed[: len(mixed) // 4]
-            message = mixed[len(mixed) // 4 :] if sees == "others" else mixed
+            message = mixed[len(mixed) // 4 :]
             h = model(x, message)
             none = torch.randint(NODES, asked.shape)
             if negatives == "links":
@@ -149,8 +148,8 @@ class Potential(nn.Module):
     def __init__(self, *, itself: bool) -> None:
         super().__init__()
         self.net = nn.Sequential(nn.Linear(12, 48), nn.SiLU(), nn.Linear(48, 48), nn.SiLU(), nn.Linear(48, 1))
-        self.register_buffer("center", torch.linspace(0.5, 2.7, 12))
-        self.register_buffer("pairs", torch.triu_indices(ATOMS, ATOMS, 1))
+        self.center = torch.linspace(0.5, 2.7, 12)
+        self.pairs = torch.triu_indices(ATOMS, ATOMS, 1)
         self.itself = itself
 
     def forward(self, places: Tensor) -> Tensor:
@@ -174,7 +173,6 @@ def argon(
     lr: float = 5e-3,
     itself: bool = False,
     sign: float = -1.0,
-    forces: float = 1.0,
     energies: float = 0.1,
     total: int = 140,
 ) -> float:
@@ -186,7 +184,6 @@ def argon(
         lr: learning rate.
         itself: whether pairs of an atom with itself are masked after their distance was computed.
         sign: of the slope that is a force.
-        forces: weight of the forces.
         energies: weight of the energies.
         total: number of steps.
     """
@@ -217,7 +214,7 @@ def argon(
             made, slope = found(places[rows], graph=True)
             terms = Terms(
                 energy=(energies, (made - (energy[rows] - level)).square().mean()),
-                force=(forces, (sign * slope - force[rows]).square().mean()),
+                force=(1.0, (sign * slope - force[rows]).square().mean()),
             )
             opt.zero_grad()
             terms.total.backward()
@@ -237,8 +234,6 @@ def captions(
     *,
     lr: float = 4e-3,
     order: str = "together",
-    hottest: float = 100.0,
-    start: float = 2.66,
     sides: int = 2,
     total: int = 200,
 ) -> float:
@@ -249,8 +244,6 @@ def captions(
         seed: seed.
         lr: learning rate.
         order: "together", or "apart", where each loader shuffles for itself.
-        hottest: largest factor of the similarities.
-        start: logarithm of the factor at the start.
         sides: number of sides of the loss.
         total: number of steps.
     """
@@ -262,7 +255,7 @@ def captions(
     eye = nn.Sequential(nn.Linear(40, 64), nn.GELU(), nn.LayerNorm(64), nn.Linear(64, 24))
     words = nn.EmbeddingBag(30, 64, mode="mean")
     tongue = nn.Sequential(nn.GELU(), nn.LayerNorm(64), nn.Linear(64, 24))
-    heat = nn.Parameter(torch.tensor(start))
+    heat = nn.Parameter(torch.tensor(2.66))
     parts = nn.ModuleDict({"eye": eye, "words": words, "tongue": tongue})
     optimizer = torch.optim.AdamW([*parts.parameters(), heat], lr=lr, betas=(0.9, 0.98), weight_decay=0.02)
     cosine = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, total)
@@ -270,7 +263,7 @@ def captions(
     def scores(pictures: Tensor, texts: Tensor) -> Tensor:
         left = functional.normalize(eye(pictures), dim=1)
         right = functional.normalize(tongue(words(texts)), dim=1)
-        return heat.exp().clamp(max=hottest) * left @ right.T
+        return heat.exp().clamp(max=100.0) * left @ right.T
 
     @torch.no_grad()
     def recall() -> float:
@@ -310,8 +303,6 @@ def wards(
     seed: int,
     *,
     lr: float = 0.1,
-    joined: str = "mean",
-    returned: bool = True,
     local: int = 3,
     skew: float = 1.0,
     total: int = 90,
@@ -322,8 +313,6 @@ def wards(
         folder: run folder.
         seed: seed.
         lr: learning rate.
-        joined: how weights are joined: "mean" or "sum".
-        returned: whether a ward begins with the joined weights.
         local: updates of a ward between two joins.
         skew: how different the wards' patients are.
         total: number of steps, each an update of every ward.
@@ -353,13 +342,13 @@ def wards(
     def join() -> None:
         for name, shared in server.named_parameters():
             stack = torch.stack([client.get_parameter(name) for client in clients])
-            shared.copy_(stack.mean(0) if joined == "mean" else stack.sum(0))
-            if returned:
-                for client in clients:
-                    client.get_parameter(name).copy_(shared)
+            shared.copy_(stack.mean(0))
+            for client in clients:
+                client.get_parameter(name).copy_(shared)
 
+    kept: dict[str, Any] = {f"ward_{i}": opt for i, opt in enumerate(opts)}
     with Run(folder, outputs=NO_SINKS) as run:
-        run.track(server=server, clients=clients, **{f"ward_{i}": opt for i, opt in enumerate(opts)})
+        run.track(server=server, clients=clients, **kept)
         run.resume()
         for step in run.steps(total):
             losses = {}

@@ -33,9 +33,8 @@ def hospital(
     folder: Path,
     seed: int,
     *,
-    lr: float = 3e-3,
+    lr: float = 6e-3,
     swapped: bool = False,
-    at_risk: str = "later",
     patience: int = 0,
     epochs: int = 12,
 ) -> float:
@@ -46,7 +45,6 @@ def hospital(
         seed: seed.
         lr: learning rate.
         swapped: whether deaths are read as discharges.
-        at_risk: patients that a death is compared with: "later" ones, or "earlier" ones.
         patience: epochs without a better concordance after which the training stops; 0 for none.
         epochs: number of epochs.
     """
@@ -75,7 +73,7 @@ def hospital(
         for epoch in range(loader.epoch, epochs):
             for xb, tb, db in loader:
                 step = run.begin_step(total=epochs * len(loader))
-                order = tb.argsort(descending=at_risk == "later")
+                order = tb.argsort(descending=True)
                 risk = model(xb)[order, 0]
                 event = db[order]
                 partial = (risk - risk.logcumsumexp(0)) * event
@@ -85,6 +83,7 @@ def hospital(
                 step.observe(terms)
                 step.update(opt)
                 if run.step_index % len(loader) == len(loader) - 1:
+                    found = 0.0
                     with run.evaluation("held-out patients"):
                         found = evaluate()
                         step.record({"Validation/c_index": found})
@@ -132,8 +131,8 @@ class Gauge(nn.Module):
 
     def forward(self, x: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
         """Return the levels of all days and the state after the last one."""
-        out, state = self.gru(x, state)
-        return self.head(self.drop(out))[..., 0], state
+        out, after = self.gru(x, state)
+        return self.head(self.drop(out))[..., 0], after
 
 
 def river(
@@ -143,7 +142,6 @@ def river(
     lr: float = 8e-3,
     drop: float = 0.05,
     order: str = "in time",
-    carried: bool = True,
     cycles: int = 0,
     passes: int = 6,
 ) -> float:
@@ -155,7 +153,6 @@ def river(
         lr: learning rate.
         drop: dropout.
         order: of the chunks: "in time", or "shuffled".
-        carried: whether the state of a chunk is the first of the next one.
         cycles: steps between warm restarts; 0 for a constant rate.
         passes: number of passes over the rivers.
     """
@@ -174,6 +171,7 @@ def river(
         return 1 - float((guess[:, past] - held_y[:, past]).square().mean() / held_y[:, past].var())
 
     chunks = list(zip(x.split(CHUNK, 1), y.split(CHUNK, 1), strict=True))
+    places = torch.arange(len(chunks))
     state: Tensor | None = None
     with Run(folder, outputs=NO_SINKS) as run:
         run.track(net=net, optim=optim, sched=sched)
@@ -181,11 +179,11 @@ def river(
         for step in run.steps(passes * len(chunks)):
             at = step.index % len(chunks)
             if at == 0:
-                places = torch.randperm(len(chunks)) if order == "shuffled" else torch.arange(len(chunks))
+                places = torch.randperm(len(chunks)) if order == "shuffled" else places
                 state = None
             xb, yb = chunks[int(places[at])]
-            guess, state = net(xb, state if carried else None)
-            state = state.detach()
+            guess, after = net(xb, state)
+            state = after.detach()
             loss = functional.smooth_l1_loss(guess, yb)
             optim.zero_grad()
             loss.backward()
@@ -252,7 +250,6 @@ def basket(
     lr: float = 6e-3,
     softmax: bool = False,
     pretrained: bool = False,
-    keep: float = 0.0,
     newest: str = "last",
     total: int = 260,
 ) -> float:
@@ -264,7 +261,6 @@ def basket(
         lr: learning rate.
         softmax: whether the scores pass a softmax before the loss, which has its own.
         pretrained: whether the vectors are those of another system.
-        keep: share of the hidden sessions in a batch of known ones.
         newest: place of the newest item: "last", or "first", as a database returns them, in the training only.
         total: number of steps.
     """
@@ -274,7 +270,7 @@ def basket(
     if newest == "first":
         seen = seen.flip(1)
     model = Session(pretrained=pretrained)
-    optimizer = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], lr=lr, weight_decay=keep)
+    optimizer = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], lr=lr)
     scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=lr, total_steps=total, pct_start=0.15)
 
     @torch.no_grad()

@@ -1,5 +1,6 @@
 """Signals: speech under noise, clouds on a radar, pictures of leaves and of birds."""
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -45,8 +46,6 @@ def denoise(
     *,
     lr: float = 4e-3,
     late: int = 0,
-    compress: str = "both",
-    loss_of: str = "mask",
     batch: int = 16,
     total: int = 120,
 ) -> float:
@@ -57,8 +56,6 @@ def denoise(
         seed: seed.
         lr: learning rate.
         late: samples by which the clean recording lags behind the noisy one.
-        compress: where magnitudes are compressed by a logarithm: "both", or "training".
-        loss_of: what the mask is compared with: "mask", that of the clean sound, or "noise", that of the noise.
         batch: number of sounds in a batch.
         total: number of steps.
     """
@@ -76,14 +73,13 @@ def denoise(
     )
     optimizer = torch.optim.Adam(net.parameters(), lr=lr, betas=(0.9, 0.98))
 
-    def mask(spectrum: Tensor, *, logarithm: bool = True) -> Tensor:
-        size = spectrum.abs()
-        return net((size.log1p() if logarithm else size.square())[:, None])[:, 0]
+    def mask(spectrum: Tensor) -> Tensor:
+        return net(spectrum.abs().log1p()[:, None])[:, 0]
 
     @torch.no_grad()
     def gain() -> float:
         spectrum = stft(held_noisy)
-        found = mask(spectrum, logarithm=compress == "both") * spectrum
+        found = mask(spectrum) * spectrum
         sound = torch.istft(found, WINDOW, WINDOW // 4, window=torch.hann_window(WINDOW), length=LONG)
         return float((ratio(sound, held_clean) - ratio(held_noisy, held_clean)).mean())
 
@@ -94,12 +90,10 @@ def denoise(
             rows = torch.randint(len(clean), (batch,))
             spectrum = stft(noisy[rows])
             wanted = stft(target[rows])
-            if loss_of == "noise":
-                wanted = spectrum - wanted
             made = mask(spectrum) * spectrum
             terms = Terms(
-                magnitude=(1.0, functional.l1_loss(made.abs(), wanted.abs())),
-                complex=(0.5, (made - wanted).abs().mean()),
+                magnitude=(1.0, (made.abs() - wanted.abs()).square().mean()),
+                complex=(0.5, (made - wanted).abs().square().mean()),
             )
             optimizer.zero_grad()
             terms.total.backward()
@@ -201,7 +195,7 @@ def radar(
 KINDS = 10
 
 
-def leaves(seed: int, count: int, salt: int, noise: float = 0.5) -> tuple[Tensor, Tensor]:
+def leaves(seed: int, count: int, salt: int, noise: float = 0.2) -> tuple[Tensor, Tensor]:
     """Return pictures [n, 1, 16, 16] of leaves with a shape and a grain, and their kinds."""
     draw = torch.Generator().manual_seed(79 * seed + salt)
     kind = torch.randint(KINDS, (count,), generator=draw)
@@ -213,7 +207,7 @@ def leaves(seed: int, count: int, salt: int, noise: float = 0.5) -> tuple[Tensor
     turn = 0.4 * torch.rand(count, 1, 1, generator=draw)
     edge = 0.55 + 0.2 * (lobes * (torch.atan2(dy, dx) + turn)).cos()
     inside = torch.sigmoid(14 * (edge - (dx.square() + dy.square()).sqrt()))
-    grain = (9 * (dx if salt < 0 else torch.where(kind[:, None, None] < 5, dx, dy))).sin()
+    grain = (9 * torch.where(kind[:, None, None] < 5, dx, dy)).sin()
     picture = inside * (1 + 0.6 * grain) - 0.5 + noise * torch.randn(count, PIXELS, PIXELS, generator=draw)
     return picture[:, None], kind
 
@@ -222,13 +216,12 @@ class Patches(nn.Module):
     """A small vision transformer on patches of 4 by 4 pixels.
 
     Args:
-        cut: how patches are made: "unfold", or "view".
         drop: dropout.
         listed: whether the blocks are in a plain list.
         depth: number of blocks.
     """
 
-    def __init__(self, *, cut: str, drop: float, listed: bool, depth: int = 2) -> None:
+    def __init__(self, *, drop: float, listed: bool, depth: int = 2) -> None:
         super().__init__()
         blocks = [
             nn.TransformerEncoderLayer(32, 4, 64, dropout=drop, batch_first=True, norm_first=True, activation="gelu")
@@ -236,18 +229,14 @@ class Patches(nn.Module):
         ]
         self.embed = nn.Linear(16, 32)
         self.place = nn.Parameter(0.05 * torch.randn(16, 32))
+        # A plain list hides its modules from `parameters()`.
         self.blocks = blocks if listed else nn.ModuleList(blocks)
         self.drop = nn.Dropout(drop)
         self.head = nn.Sequential(nn.LayerNorm(32), nn.Linear(32, KINDS))
-        self.cut = cut
 
     def forward(self, x: Tensor) -> Tensor:
         """Return one score per kind."""
-        if self.cut == "unfold":
-            parts = functional.unfold(x, 4, stride=4).transpose(1, 2)
-        else:
-            parts = x.view(len(x), 16, 16)
-        parts = self.embed(parts) + self.place
+        parts = self.embed(functional.unfold(x, 4, stride=4).transpose(1, 2)) + self.place
         for block in self.blocks:
             parts = block(parts)
         return self.head(self.drop(parts.mean(1)))
@@ -258,10 +247,8 @@ def foliage(
     seed: int,
     *,
     lr: float = 4e-3,
-    cut: str = "unfold",
     drop: float = 0.05,
     listed: bool = False,
-    scaled: bool = False,
     noisy: float = 0.0,
     smoothing: float = 0.0,
     total: int = 200,
@@ -272,10 +259,8 @@ def foliage(
         folder: run folder.
         seed: seed.
         lr: learning rate.
-        cut: how patches are made.
         drop: dropout.
         listed: whether the blocks are in a plain list.
-        scaled: whether held-out pictures have the mean and the spread of another set of pictures.
         noisy: share of the labels that are random.
         smoothing: smoothing of the labels.
         total: number of steps.
@@ -283,11 +268,9 @@ def foliage(
     torch.manual_seed(seed)
     x, y = leaves(seed, 2000, 1)
     held_x, held_y = leaves(seed, 400, 2)
-    if scaled:
-        held_x = (held_x - 3 * held_x.std()) / (0.2 * held_x.std())
     wrong = torch.rand(len(y)) < noisy
     y = torch.where(wrong, torch.randint(KINDS, (len(y),)), y)
-    vit = Patches(cut=cut, drop=drop, listed=listed)
+    vit = Patches(drop=drop, listed=listed)
     optimizer = torch.optim.AdamW(vit.parameters(), lr=lr, weight_decay=0.05)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, lr, total_steps=total)
     accuracy_of = Metric(name="Eval/top1", unit="", meaning="Share of right names.", better="higher", trivial=1 / KINDS)
@@ -361,12 +344,15 @@ def birds(
     """
     torch.manual_seed(seed)
     x, y = leaves(seed, few, 3, 0.35)
+    x = 3 * x + 4  # gray levels are not centered, as cameras give them
     held_x, held_y = leaves(seed, 400, 4, 0.35)
+    held_x = 3 * held_x + 4
     wrong = torch.rand(len(y)) < noisy
     y = torch.where(wrong, torch.randint(KINDS, (len(y),)), y)
     net = conv_net(momentum)
     if first:
         other_x, other_y = leaves(seed, 1500, 5, 0.7)
+        other_x = 3 * other_x + 4
         sgd = torch.optim.SGD(net.parameters(), lr=lr, momentum=0.9)
         for _ in range(first):
             rows = torch.randint(len(other_x), (48,))
@@ -374,19 +360,12 @@ def birds(
             functional.cross_entropy(net(other_x[rows]), other_y[rows]).backward()
             sgd.step()
         net[-1] = nn.Linear(512, KINDS)
-    for layer in net[:frozen]:
+    for layer in list(net.children())[:frozen]:
         layer.requires_grad_(requires_grad=False)
     sgd = torch.optim.SGD([p for p in net.parameters() if p.requires_grad], lr=lr, momentum=0.9, nesterov=True)
     cosine = torch.optim.lr_scheduler.CosineAnnealingLR(sgd, total)
     schedule = torch.optim.lr_scheduler.CosineAnnealingWarmRestarts(sgd, restarts) if restarts else cosine
-    mean = torch.optim.swa_utils.AveragedModel(
-        net, multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(0.95), use_buffers=average == "with norms"
-    )
-    if average == "without norms":
-        # As it is made before the training, it keeps the statistics of no picture.
-        for layer in mean.module:
-            if isinstance(layer, nn.BatchNorm2d):
-                layer.reset_running_stats()
+    mean = copy.deepcopy(net).requires_grad_(requires_grad=False)
     kept: dict[str, Any] = {} if average == "none" else {"mean": mean}
     judged = net if average == "none" else mean
 
@@ -410,7 +389,16 @@ def birds(
             step.update(sgd)
             schedule.step()
             if average != "none":
-                mean.update_parameters(net)
+                with torch.no_grad():
+                    pairs = list(zip(mean.parameters(), net.parameters(), strict=True))
+                    if average == "with norms":
+                        pairs += [
+                            (old, new)
+                            for old, new in zip(mean.buffers(), net.buffers(), strict=True)
+                            if old.is_floating_point()
+                        ]
+                    for old, new in pairs:
+                        old.lerp_(new, 0.05)
             if step.every(20):
                 step.record({"train/accuracy": (logits.argmax(1) == y[rows]).float().mean()})
                 with run.evaluation("held out"):
