@@ -337,7 +337,7 @@ def loans(folder: Path, seed: int, **changes: Any) -> float:
     """
     torch.manual_seed(seed)
     settings = {
-        "lr": 3e-3, "decay": 1e-2, "drop": 0.2, "batch": 64, "rows": 2000, "epochs": 6, "patience": 0,
+        "lr": 1e-3, "decay": 1e-2, "drop": 0.2, "batch": 64, "rows": 2000, "epochs": 8, "patience": 0,
         "missing": 0.0, "keeps": "best", "noise": 0.0,
     }  # fmt: skip
     return LoanTrainer(folder, seed, settings | changes).fit()
