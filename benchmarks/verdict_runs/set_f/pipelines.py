@@ -73,9 +73,9 @@ def flickering(folder: Path) -> None:
 
 
 def calf_maps(folder: Path) -> None:
-    """Render seven views of the cow."""
+    """Render nine views of the cow."""
     mesh = scenes.REAL / "meshes" / "spot" / "spot_triangulated.obj"
-    words = "--views 7 --size 24 --format npy --depth none --elevations 25 -20"
+    words = "--views 9 --size 26 --format npy --depth none --elevations 25 -20"
     run_command(["data", "render-normals", str(mesh), "--out", str(folder), *words.split()])
 
 
@@ -85,7 +85,7 @@ PATIO = Command(
     write=scenes.solid_scene(14, 32, 280),
     good=18.5,
 )
-CALF = Command(pipeline="normals", words=f"{NORMALS} --steps 60", write=calf_maps, good=-11.0)
+CALF = Command(pipeline="normals", words=f"{NORMALS} --steps 90", write=calf_maps, good=-13.0)
 MEADOW = Command(pipeline="video", words=f"{VIDEO} --epochs 40", write=scenes.bunny_frames(16, (44, 24), 14), good=19.0)
 
 
