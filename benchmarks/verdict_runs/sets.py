@@ -8,6 +8,8 @@ from .set_d import healthy as healthy_d
 from .set_d import plants as plants_d
 from .set_e import healthy as healthy_e
 from .set_e import plants as plants_e
+from .set_f import healthy as healthy_f
+from .set_f import plants as plants_f
 
 PLANTS: dict[str, tuple[Plant, ...]] = {
     "a": plants_a.PLANTS,
@@ -15,6 +17,7 @@ PLANTS: dict[str, tuple[Plant, ...]] = {
     "c": plants_c.PLANTS,
     "d": plants_d.PLANTS,
     "e": plants_e.PLANTS,
+    "f": plants_f.PLANTS,
     "s": set_s.PLANTS,
 }
 HEALTHY: dict[str, tuple[Healthy, ...]] = {
@@ -23,6 +26,7 @@ HEALTHY: dict[str, tuple[Healthy, ...]] = {
     "c": healthy_c.HEALTHY,
     "d": healthy_d.HEALTHY,
     "e": healthy_e.HEALTHY,
+    "f": healthy_f.HEALTHY,
     "s": set_s.HEALTHY,
 }
 
