@@ -20,6 +20,7 @@ OTHERS = {
     ("record/writer.py", "WriterFailed"): "a reader of the record, or the disk",
     ("registry/installed.py", "PipelineError"): "a bug of an installed package",
     ("recon/render/gpu/compilation.py", "KernelsUnavailable"): "no compiler or driver; torch's operations take over",
+    ("recon/render/native/build.py", "CompilerRefused"): "a compiler without OpenMP; one thread takes over",
     ("recon/render/native/build.py", "NativeUnavailable"): "no compiler; plain torch takes over",
     ("replay/precision.py", "NativeCodeError"): "the code of the step; the result of an intervention",
     ("run/rank_group.py", "RankLost"): "another process",
