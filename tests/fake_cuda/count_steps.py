@@ -19,7 +19,6 @@ from fake_cuda.conftest import pretended_gpu
 from fake_cuda.training import (
     COUNTS,
     LATE_RUNS,
-    LATE_STOPS,
     MORE_LAUNCHES,
     RUNS,
     STOP,
@@ -46,7 +45,7 @@ def main() -> int:
                     counted[SURFACE[name]] = later.steady_counts()
         for name, words in LATE_RUNS.items():
             with pretended_gpu(), contextlib.redirect_stdout(io.StringIO()):
-                counted[name] = train(words(scene, frames), folder / name, stop=LATE_STOPS[name]).steady_counts()
+                counted[name] = train(words(scene, frames), folder / name, stop=SURFACE_STOP).steady_counts()
         for name, counts in counted.items():
             print(f"{name:21}", *(f"{count} {what}" for what, count in counts.items()), sep="  ")
     risen = [

@@ -14,7 +14,6 @@ from fake_cuda.emulator import REVERSE, SHUFFLED
 from fake_cuda.training import (
     COUNTS,
     LATE_RUNS,
-    LATE_STOPS,
     MORE_LAUNCHES,
     OTHER_NUMBERS,
     PRESET_RUNS,
@@ -210,7 +209,7 @@ def test_a_surface_of_which_updates_are_refused_goes_back_before_the_run_ends(
 @pytest.mark.pretended
 @pytest.mark.parametrize("name", LATE_RUNS)
 def test_later_steps_launch_as_many_kernels_as_recorded_and_add_in_order(fake_cuda, name, data, tmp_path):
-    training = train(LATE_RUNS[name](*data), tmp_path / "run", stop=LATE_STOPS[name])
+    training = train(LATE_RUNS[name](*data), tmp_path / "run", stop=SURFACE_STOP)
     assert np.isfinite(training.losses).all()
     assert_counts_as_recorded(training, name)
 

@@ -1,5 +1,6 @@
 """Tiny trainings through the command line, in this process, so that they run on the pretended device."""
 
+import inspect
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -85,9 +86,7 @@ LATE_RUNS: dict[str, Words] = {
     "video-interpolate": _video("--model", "hnerv", "--modelsize", "0.02", "--conv-type", "convnext", "interpolate"),
     "video-literal": _video("--preset", "literal", "--fc-dim", "8", "--fc-hw", "3_4", "--dec-strds", "2", "3"),
 }
-"""Arguments of trainings of which only the counts of a late step are of interest."""
-LATE_STOPS = {"splats-dn-surface": SURFACE_STOP, "video-interpolate": STOP, "video-literal": STOP}
-"""Steps at which they are counted; at `STOP`, all terms of a video act."""
+"""Arguments of trainings of which only the counts at `SURFACE_STOP` are of interest."""
 PRESET_RUNS: dict[str, Words] = {
     "splats default": _splats(),
     "splats cpu": _splats("--preset", "cpu"),
@@ -212,10 +211,13 @@ def _watched(training: Training, at_step: AtStep) -> Iterator[None]:
         yield
 
 
+_truth = inspect.unwrap(start.built_in_truth)  # without its cache, which other tests share
+
+
 @cache
 def _coarse_truth() -> Any:
     with mock.patch.object(start, "TRUTH_CELLS", 24):
-        return start.built_in_truth.__wrapped__()
+        return _truth()
 
 
 @contextmanager
