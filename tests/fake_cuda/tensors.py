@@ -1,7 +1,7 @@
 """Tensors of the pretended device, and the dispatch of every operation on them."""
 
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -114,6 +114,11 @@ class DeviceTensor(torch.Tensor):
 class DeviceMode(TorchDispatchMode):
     """Sends operations without a tensor of the device here too, such as `torch.zeros(..., device="cuda")`."""
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Be called directly: torch's wrapper for its compiler, which nothing here uses, takes longer."""
+        return False
+
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         """Run an operation."""
         return _dispatch(func, args, kwargs or {})
@@ -208,16 +213,17 @@ def _is_written(value: Any) -> bool:
 
 
 # torch's own tree functions take longer than the operations of tiny trainings.
-def _tensors(value: Any) -> Iterator[torch.Tensor]:
-    """Yield the tensors in nested lists, tuples and dictionaries."""
+def _tensors(value: Any, found: list[torch.Tensor]) -> list[torch.Tensor]:
+    """Append the tensors in nested lists, tuples and dictionaries to a list, and return it."""
     if isinstance(value, torch.Tensor):
-        yield value
+        found.append(value)
     elif isinstance(value, list | tuple):
         for part in value:
-            yield from _tensors(part)
+            _tensors(part, found)
     elif isinstance(value, dict):
         for part in value.values():
-            yield from _tensors(part)
+            _tensors(part, found)
+    return found
 
 
 def _mapped(change: Callable[[Any], Any], value: Any) -> Any:
@@ -233,7 +239,7 @@ def _mapped(change: Callable[[Any], Any], value: Any) -> Any:
 
 
 def _dispatch(func: Any, args: tuple, kwargs: dict) -> Any:
-    tensors = [*_tensors(args), *_tensors(kwargs)]
+    tensors = _tensors(kwargs, _tensors(args, []))
     on_device = any(isinstance(tensor, DeviceTensor) for tensor in tensors)
     operation = _known(func)
     name = operation.name
@@ -266,7 +272,7 @@ def _on_host(func: Any, name: str, args: tuple, kwargs: dict) -> Any:
         out = func(*args, **{key: value for key, value in kwargs.items() if key != "pin_memory"})
         pinned = pinned or (name in operations.VIEWS and args and _is_pinned(args[0]))
     if pinned:
-        for part in _tensors(out):
+        for part in _tensors(out, []):
             STATE.pinned[part] = True
     return out
 

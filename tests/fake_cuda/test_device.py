@@ -157,6 +157,26 @@ def test_optimizers_step_as_on_the_host(fake_cuda, options):
     torch.testing.assert_close(*results, rtol=0, atol=0)
 
 
+def test_an_optimizer_whose_first_state_is_restored_skips_a_refused_step_on_the_device(fake_cuda):
+    from fieldwatch.guard import guarded_step, prefer_fused  # noqa: PLC0415  after the hook of the annotation checks
+
+    leaf = torch.ones(3, device="cuda").requires_grad_()
+    leaf.grad = on_device(3)
+    optimizer = torch.optim.Adam([leaf], lr=0.1)
+    first = copy.deepcopy(optimizer.state_dict())
+    accepted, refused = torch.zeros((), device="cuda"), torch.ones((), device="cuda")
+    for _ in range(2):
+        assert prefer_fused(optimizer)
+        assert not prefer_fused(optimizer)
+        before = leaf.detach().clone()
+        guarded_step(optimizer, accepted)
+        waits = fake_cuda.ledger.waits.total()
+        guarded_step(optimizer, refused)
+        assert fake_cuda.ledger.waits.total() == waits
+        torch.testing.assert_close((before - leaf.detach()).cpu(), torch.full((3,), 0.1))
+        optimizer.load_state_dict(copy.deepcopy(first))  # as a run that goes back to it
+
+
 def test_nothing_is_left_behind():
     from fake_cuda import FakeCuda  # noqa: PLC0415
 

@@ -1,6 +1,9 @@
 """Every pipeline trains on the pretended device: from the start, after a kill, after going back, and to the end."""
 
+import dataclasses
 import json
+import shutil
+from functools import partial
 
 import numpy as np
 import pytest
@@ -12,6 +15,7 @@ from fake_cuda.training import (
     COUNTS,
     LATE_RUNS,
     MORE_LAUNCHES,
+    OTHER_NUMBERS,
     PRESET_RUNS,
     RUNS,
     STOP,
@@ -23,6 +27,11 @@ from fake_cuda.training import (
     train,
     write_scene,
 )
+from fieldwatch import Checkpoints, Guard
+from fieldwatch.recon.pipelines.normals import recovery
+from fieldwatch.recon.pipelines.normals.presets import PRESETS as NORMALS
+from fieldwatch.recon.pipelines.splats.presets import PRESETS as SPLATS
+from fieldwatch.recon.pipelines.video.presets import PRESETS as VIDEO
 from fieldwatch.record import read_events
 
 ROUNDED = {"splats-planar": 5e-4, "splats-sugar": 5e-4, "splats-mcmc": 5e-4}
@@ -90,7 +99,7 @@ def assert_same_state(one: Training, other: Training) -> None:
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_a_run_on_the_device_is_that_on_the_cpu_goes_on_after_a_kill_and_ends(  # noqa: PLR0917  fixtures
+def test_a_run_on_the_device_is_that_on_the_cpu_has_the_same_bits_after_a_kill_and_in_any_order_and_ends(  # noqa: PLR0917  fixtures
     fake_cuda, name, data, on_cpu, whole, tmp_path
 ):
     words = RUNS[name](*data)
@@ -106,7 +115,11 @@ def test_a_run_on_the_device_is_that_on_the_cpu_goes_on_after_a_kill_and_ends(  
     # A GPU repeats to the bit only with deterministic algorithms; the pretended one computes on the CPU.
     more = [] if fake_cuda.counts else ["--deterministic"]
     whole = train([*words, *more], tmp_path / "repeating", stop=STOP) if more else whole
+    if fake_cuda.counts:
+        fake_cuda.emulator.order = REVERSE
     first = train([*words, *more], tmp_path / "run", stop=4)
+    if fake_cuda.counts:
+        fake_cuda.emulator.order = SHUFFLED
     second = train([*words, *more], tmp_path / "run", stop=STOP)
     assert first.losses + second.losses == whole.losses
     assert_same_state(second, whole)
@@ -115,18 +128,83 @@ def test_a_run_on_the_device_is_that_on_the_cpu_goes_on_after_a_kill_and_ends(  
         assert_counts_as_recorded(later, SURFACE[name])
     if name in ENDING:
         ended = train([*words, *more], tmp_path / "run")
-        on_cpu = train(words, tmp_path / "cpu", device="cpu")
+        on_cpu = train(words, on_cpu.folder, device="cpu")
         assert np.mean(ended.losses[-5:]) == pytest.approx(np.mean(on_cpu.losses[-5:]), rel=0.05)
         assert json.loads((tmp_path / "run" / "run.json").read_text())["state"] == "finished"
         written = {path.suffix for path in (tmp_path / "run" / "products").glob("*")}
         assert written >= ENDING[name]
 
 
+@pytest.fixture
+def hasty(monkeypatch):
+    """Runs go back after two refused updates instead of five or ten."""
+    for pipeline in ("splats", "video"):
+        monkeypatch.setattr(f"fieldwatch.recon.pipelines.{pipeline}.start.Guard", partial(Guard, max_refusals=2))
+    monkeypatch.setattr(recovery, "REFUSED", 2)
+    monkeypatch.setattr(recovery, "JUDGE_EVERY_ON_GPU", 1)
+
+
+def assert_goes_on(fake_cuda, words: list[str], folder) -> Training:
+    """Train to step 1, resume, restart from the checkpoint before, and go back; return the first steps."""
+    first = train(words, folder, stop=1)
+    resumed = train(words, folder, stop=3)
+    # The process ends without a last checkpoint, and is started again.
+    saved = Checkpoints(folder / "checkpoints")
+    shutil.rmtree(saved.find(4).path)
+    began = saved.steps()[-1]
+    assert began in {2, 3}
+    restarted = train(words, folder, stop=8, at_step=refused_from(5, count=2))
+    if fake_cuda.counts:  # a GPU repeats to the bit only with deterministic algorithms
+        repeated = resumed.losses[began - 2 :]
+        assert restarted.losses[: len(repeated)] == repeated
+    assert np.isfinite(first.losses + resumed.losses + restarted.losses).all()
+    (event,) = [event for event in read_events(folder) if event["kind"] == "rolled_back"]
+    assert event["to"] <= 5 < event["from"]
+    return first
+
+
 @pytest.mark.parametrize("name", PRESET_RUNS)
-def test_first_steps_of_other_presets_are_those_of_the_cpu(fake_cuda, name, data, tmp_path):
+def test_every_preset_begins_as_on_the_cpu_is_resumed_restarted_and_goes_back(fake_cuda, hasty, name, data, tmp_path):
     words = PRESET_RUNS[name](*data)
-    on_cpu, on_device = (train(words, tmp_path / device, device=device, stop=1) for device in ("cpu", "cuda"))
-    assert on_device.losses == pytest.approx(on_cpu.losses, rel=1e-3)
+    on_cpu = train(words, tmp_path / "cpu", device="cpu", stop=1)
+    first = assert_goes_on(fake_cuda, words, tmp_path / "cuda")
+    assert first.losses == pytest.approx(on_cpu.losses, rel=1e-3)
+
+
+def settings(config, prefix=""):
+    """Return all settings of a config by path."""
+    found = {}
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        if dataclasses.is_dataclass(value):
+            found |= settings(value, f"{prefix}{field.name}.")
+        else:
+            found[prefix + field.name] = value
+    return found
+
+
+def test_presets_that_are_not_trained_differ_in_sizes_and_lengths_only():
+    presets = {"splats": SPLATS, "normals": NORMALS, "video": VIDEO}
+    made = {f"{kind} {name}": settings(make()) for kind, several in presets.items() for name, make in several.items()}
+    assert made.keys() == PRESET_RUNS.keys() | OTHER_NUMBERS.keys()
+    for name, (like, differing) in OTHER_NUMBERS.items():
+        assert like in PRESET_RUNS
+        assert {path for path, value in made[name].items() if value != made[like][path]} == differing, name
+
+
+@pytest.mark.pretended
+@pytest.mark.parametrize("first", [11, 12])
+def test_a_surface_of_which_updates_are_refused_goes_back_before_the_run_ends(
+    fake_cuda, first, data, tmp_path, monkeypatch
+):
+    """The steps at which a check every five, or every four steps has seen one refusal too few."""
+    back = []
+    restore = recovery.Recovery._restore
+    monkeypatch.setattr(recovery.Recovery, "_restore", lambda own: back.append(own) or restore(own))
+    # Ten refused updates in a row end the run.
+    train(PRESET_RUNS["normals poses"](*data), tmp_path, stop=22, at_step=refused_from(first, until=lambda: bool(back)))
+    (event,) = [event for event in read_events(tmp_path) if event["kind"] == "rolled_back"]
+    assert event["from"] - first <= 9
 
 
 @pytest.mark.pretended
@@ -137,21 +215,6 @@ def test_later_steps_launch_as_many_kernels_as_recorded_and_add_in_order(fake_cu
     assert_counts_as_recorded(training, name)
 
 
-@pytest.mark.pretended
-@pytest.mark.parametrize(
-    ("name", "order"), [("splats-planar", REVERSE), ("splats-planar", SHUFFLED), ("normals-poses", SHUFFLED)]
-)
-def test_runs_have_the_same_bits_in_any_order_of_blocks_and_threads(fake_cuda, name, order, data, whole, tmp_path):  # noqa: PLR0917
-    whole = whole(name)
-    words = RUNS[name](*data)
-    fake_cuda.emulator.order = order
-    train(words, tmp_path, stop=5)
-    fake_cuda.emulator.order = order + 10  # and another one after a kill
-    again = train(words, tmp_path, stop=STOP)
-    assert again.losses == whole.losses[6:]
-    assert_same_state(again, whole)
-
-
 @pytest.mark.parametrize("name", ["splats-sugar", "normals-poses", "video-hnerv"])
 def test_a_deterministic_run_uses_nothing_that_may_not_repeat(fake_cuda, name, data, tmp_path):
     steps = train([*RUNS[name](*data), "--deterministic"], tmp_path / "run", stop=STOP).steps
@@ -159,13 +222,12 @@ def test_a_deterministic_run_uses_nothing_that_may_not_repeat(fake_cuda, name, d
     assert not torch.are_deterministic_algorithms_enabled()
 
 
-@pytest.mark.parametrize(("name", "spoiled", "stop"), [("splats-planar", 7, 17), ("video", 9, 20)])
-def test_a_diverged_run_goes_back_on_the_device(fake_cuda, name, spoiled, stop, data, tmp_path):  # noqa: PLR0917
-    gone_back = train(RUNS[name](*data), tmp_path / "run", stop=stop, at_step=refused_from(spoiled))
+def test_a_run_of_which_ten_updates_are_refused_goes_back_on_the_device(fake_cuda, data, tmp_path):
+    gone_back = train(RUNS["splats-planar"](*data), tmp_path / "run", stop=17, at_step=refused_from(7))
     (event,) = [event for event in read_events(tmp_path / "run") if event["kind"] == "rolled_back"]
-    assert event["to"] < spoiled
+    assert event["to"] < 7
     assert np.isfinite(gone_back.losses).all()
-    assert len(gone_back.losses) > stop + 1
+    assert len(gone_back.losses) > 18
 
 
 @pytest.mark.pretended

@@ -1,11 +1,12 @@
 """Tiny trainings through the command line, in this process, so that they run on the pretended device."""
 
+import inspect
 import os
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from itertools import pairwise
+from functools import cache
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -20,6 +21,7 @@ from fieldwatch import Checkpoints, Interrupted
 from fieldwatch.cli import main
 from fieldwatch.recon.data import solid_photos
 from fieldwatch.recon.data.colmap import write_colmap
+from fieldwatch.recon.pipelines.normals import start, views
 from fieldwatch.recon.transfers import copies
 from fieldwatch.run.step import Step
 from small_products import small_products
@@ -86,13 +88,42 @@ LATE_RUNS: dict[str, Words] = {
 }
 """Arguments of trainings of which only the counts at `SURFACE_STOP` are of interest."""
 PRESET_RUNS: dict[str, Words] = {
-    "splats-parity": _splats("--preset", "parity"),
-    "normals-gpu": _normals("--preset", "gpu", *_RAYS_PER_VIEW),
-    "normals-parity": _normals("--preset", "parity", *_RAYS_PER_VIEW),
-    "video-dual": _video("--preset", "dual", "--fc-dim", "8"),
-    "video-nerv": _video("--preset", "nerv", "--modelsize", "0.04"),
+    "splats default": _splats(),
+    "splats cpu": _splats("--preset", "cpu"),
+    "splats full": _splats("--preset", "full"),
+    "splats parity": _splats("--preset", "parity"),
+    "normals default": _normals(),
+    "normals poses": _normals("--preset", "poses", "--poses-from", "20", "--poses-late-from", "100"),
+    "normals pmni": _normals("--preset", "pmni", *_RAYS_PER_VIEW),
+    "normals gpu": _normals("--preset", "gpu", *_RAYS_PER_VIEW),
+    "normals parity": _normals("--preset", "parity", *_RAYS_PER_VIEW),
+    "video default": _video(),
+    "video dual": _video("--preset", "dual", "--fc-dim", "8"),
+    "video literal": _video("--preset", "literal", "--fc-dim", "8", "--fc-hw", "3_4", "--dec-strds", "2", "3"),
+    "video hnerv": _video("--preset", "hnerv", "--modelsize", "0.02"),
+    "video nerv": _video("--preset", "nerv", "--modelsize", "0.04"),
 }
-"""Arguments of trainings with other presets, of which only the first steps are of interest."""
+"""Arguments of a training with each preset, by pipeline and preset."""
+OTHER_NUMBERS: dict[str, tuple[str, set[str]]] = {
+    "splats gpu-8": ("splats full", {"growth_options.growth_cap"}),
+    "splats gpu-12": ("splats full", {"growth_options.growth_cap"}),
+    "splats gpu-24": ("splats full", {"growth_options.growth_cap"}),
+    "splats gpu-80": ("splats full", {"growth_options.growth_cap", "longer_side"}),
+    "normals cpu": (
+        "normals default",
+        {
+            "steps",
+            "sdf.finest_resolution",
+            "sdf.table_bits",
+            "sdf.levels_by",
+            "rendering.last_sharpness",
+            "rendering.last_step",
+        },
+    ),
+    "video demo": ("video default", {"epochs", "eval_freq", "pixel_loss_warmup_epochs", "checkpoint_epochs"}),
+    "video small": ("video default", {"epochs", "eval_freq"}),
+}
+"""Presets that differ from another one in sizes and lengths only, which are tiny here: that one, and the settings."""
 SURFACE = {"splats-planar": "splats-planar-surface", "splats-sugar": "splats-sugar-surface"}
 """Trainings with terms that begin after `STOP`, and the names of their counts at `SURFACE_STOP`."""
 
@@ -162,13 +193,14 @@ def _collect(path: str, value: Any, found: dict[str, torch.Tensor]) -> None:
 def _watched(training: Training, at_step: AtStep) -> Iterator[None]:
     """Note the counts and the loss of each step; call ``at_step`` with the step and its optimizers before an update."""
     update = Step.update
-    marks: list[Ledger] = []
+    last: list[Ledger] = []
 
     def watched(step: Step, *optimizers: Any, **options: Any) -> Any:
         at_step(step, optimizers)
         updated = update(step, *optimizers, **options)
-        marks.append(STATE.ledger.copy())
-        training.steps[:] = [after.since(before) for before, after in pairwise(marks)]
+        now = STATE.ledger.copy()
+        training.steps += [now.since(before) for before in last]
+        last[:] = [now]
         training.optimizers |= {type(optimizer).__name__ for optimizer in optimizers}
         total = step.terms.total
         # Not a read of the device, which would count as a wait.
@@ -176,6 +208,25 @@ def _watched(training: Training, at_step: AtStep) -> Iterator[None]:
         return updated
 
     with mock.patch.object(Step, "update", watched):
+        yield
+
+
+_truth = inspect.unwrap(start.built_in_truth)  # without its cache, which other tests share
+
+
+@cache
+def _coarse_truth() -> Any:
+    with mock.patch.object(start, "TRUTH_CELLS", 24):
+        return _truth()
+
+
+@contextmanager
+def _coarse_evaluations() -> Iterator[None]:
+    """Measure meshes of normals against a coarse truth, and find surfaces of whole images in long sections."""
+    with ExitStack() as stack:
+        stack.enter_context(small_products())
+        stack.enter_context(mock.patch.object(start, "built_in_truth", _coarse_truth))
+        stack.enter_context(mock.patch.object(views, "STEPS_PER_SECTION", 24))
         yield
 
 
@@ -205,7 +256,7 @@ def train(
         if step.index == stop:
             os.kill(os.getpid(), signal.SIGTERM)
 
-    with _watched(training, watch), small_products():
+    with _watched(training, watch), _coarse_evaluations():
         try:
             code = main([*words, "--device", device, *_EVERYWHERE, "--out", str(folder)])
         except Interrupted as end:
@@ -215,12 +266,18 @@ def train(
     return training
 
 
-def refused_from(index: int) -> AtStep:
-    """Return a function for `train`: once, ten gradients in a row are not finite, so that the run goes back."""
+def refused_from(index: int, count: int = 10, until: Callable[[], bool] = lambda: False) -> AtStep:
+    """Return a function for `train`: once, gradients in a row are not finite, so that the run goes back.
+
+    Args:
+        index: first step with such gradients.
+        count: number of these steps.
+        until: asked at each step, whether the gradients are finite from now on.
+    """
     spoiled: set[int] = set()
 
     def spoil(step: Step, optimizers: tuple[Any, ...]) -> None:
-        if index <= step.index < index + 10 and step.index not in spoiled:
+        if index <= step.index < index + count and step.index not in spoiled and not until():
             spoiled.add(step.index)
             for group in optimizers[0].param_groups:
                 for parameter in group["params"]:

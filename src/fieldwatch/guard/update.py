@@ -61,7 +61,10 @@ def forget_steps() -> None:
 
 def skips_by_itself(optimizer: Optimizer) -> bool:
     """Return whether the optimizer skips its step on the device if ``found_inf`` is 1."""
-    return bool(getattr(optimizer, "_step_supports_amp_scaling", False))
+    if not getattr(optimizer, "_step_supports_amp_scaling", False):
+        return False
+    # State from before `prefer_fused`, once restored, has also restored the implementation of that time.
+    return type(optimizer) not in _FUSED or all(group.get("fused") for group in optimizer.param_groups)
 
 
 def prefer_fused(optimizer: Optimizer) -> bool:

@@ -17,6 +17,9 @@ from fieldwatch.recon.render import Cells, CollapseDetector
 
 JUDGE_EVERY = 5
 """Steps between checks of losses and refusals, so that refusals are handled before the run's limit of ten in a row."""
+JUDGE_EVERY_ON_GPU = 4
+"""The same on a GPU, whose numbers arrive a step later: the nine refusals that are the most before a rollback include
+the four that a check just misses, those until the next check, and that of the step in which its numbers arrive."""
 REFUSED = 5
 """Number of consecutive refused updates that is more than a bad batch."""
 JUMP = 10.0
@@ -112,7 +115,7 @@ class Recovery:
                 self._check_grid(run, step.index)
             else:
                 self._grid_numbers.put(self._numbers_of_grid(grid.faults))
-        if step.every(JUDGE_EVERY):
+        if step.every(JUDGE_EVERY_ON_GPU if grid.values.is_cuda else JUDGE_EVERY):
             self._losses.judge()
         starving = self._starved.observe(starved) and self._had_samples
         troubled = self._starved.bad_steps or self._losses.high or self._losses.refused or self._lost
