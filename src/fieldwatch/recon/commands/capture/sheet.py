@@ -52,4 +52,4 @@ def _dimmed(tile: Image.Image, path: Path) -> Image.Image:
     """Darken the pixels that a mask leaves out."""
     with decoding(), Image.open(path) as opened:
         mask = opened.convert("L").resize(tile.size, Image.Resampling.BOX)
-    return Image.composite(tile, tile.point(lambda value: value // 4), mask)
+    return Image.composite(tile, Image.blend(tile, Image.new("RGB", tile.size), 0.75), mask)

@@ -52,12 +52,14 @@ def _edges(
     image: Float32[np.ndarray, "height width 3"], smoothness: float
 ) -> list[tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray], np.ndarray]]:
     """Return pairs of neighbors, as indices of their pixels, and the cost of separating them."""
-    rows, columns = np.indices(image.shape[:2])
+    height, width = image.shape[:2]
+    rows = np.repeat(np.arange(height)[:, None], width, 1)
+    columns = np.repeat(np.arange(width)[None, :], height, 0)
     found: list[tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray], np.ndarray, float]] = []
     for down, right, distance in _NEIGHBORS:
-        left = slice(max(-right, 0), image.shape[1] - max(right, 0))
-        over = slice(max(right, 0), image.shape[1] + min(right, 0))
-        upper, lower = slice(0, image.shape[0] - down), slice(down, image.shape[0])
+        left = slice(max(-right, 0), width - max(right, 0))
+        over = slice(max(right, 0), width + min(right, 0))
+        upper, lower = slice(0, height - down), slice(down, height)
         apart = np.square(image[upper, left] - image[lower, over]).sum(-1).ravel()
         first = (rows[upper, left].ravel(), columns[upper, left].ravel())
         second = (rows[lower, over].ravel(), columns[lower, over].ravel())

@@ -54,8 +54,8 @@ class MaskHull:
         found.ravel()[where[inside]] = True
         # Centers of cells are more than a pixel apart.
         padded = np.pad(found, 4)
-        closed = binary_closing(padded, _SQUARE, iterations=2)
-        return binary_fill_holes(closed)[4:-4, 4:-4]
+        closed = np.asarray(binary_closing(padded, _SQUARE, iterations=2), np.bool_)
+        return np.asarray(binary_fill_holes(closed), np.bool_)[4:-4, 4:-4]
 
 
 def _pixels(
@@ -64,6 +64,7 @@ def _pixels(
     """Return the number of the pixel at which each point is, and whether it is in the image."""
     height, width = view.image.shape[:2]
     places, inside = view.project(points)
-    column, row = places.T.astype(np.int64) if len(places) else np.zeros((2, 0), np.int64)
+    # The formulas of some lenses have no value far outside of the image.
+    column, row = np.where(np.isfinite(places), places, -1.0).T.astype(np.int64)
     inside = inside & (column >= 0) & (row >= 0) & (column < width) & (row < height)
     return np.where(inside, row * width + column, 0), inside

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import torch
@@ -160,7 +161,8 @@ def _small(path: Path, side: int) -> np.ndarray:
 def _tidied(mask: Bool[np.ndarray, "height width"]) -> Bool[np.ndarray, "height width"]:
     """Remove small pieces, and fill small holes."""
     for side in (True, False):
-        pieces, count = label(mask == side)
+        found, count = cast("tuple[np.ndarray, int]", label(mask == side))
+        pieces = np.asarray(found, np.int64)
         sizes = np.bincount(pieces.ravel(), minlength=count + 1)
         small = sizes < _LEAST_PIECE * max(mask.sum(), 1)
         small[0] = False
@@ -177,7 +179,8 @@ def _refined(path: Path, coarse: Bool[np.ndarray, "height width"]) -> Bool[np.nd
     scale = width / coarse.shape[1]
     large = _resized(coarse, (width, height))
     reach = max(round(_BAND * scale), 1)
-    band = binary_dilation(large, iterations=reach) & ~binary_erosion(large, iterations=reach, border_value=1)
+    core = np.asarray(binary_erosion(large, iterations=reach, border_value=1), np.bool_)
+    band = np.asarray(binary_dilation(large, iterations=reach), np.bool_) & ~core
     # No colors: near the edge, only contrast decides; the pixels beside the band are given.
     odds = np.where(band, 0.0, np.where(large, 1.0, -1.0)).astype(np.float32)
     found = minimum_cut(fine, odds, _FINE_SMOOTHNESS, band)

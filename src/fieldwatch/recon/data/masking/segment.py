@@ -86,5 +86,6 @@ def _from_silhouette(shown: Bool[np.ndarray, "height width"]) -> Float32[np.ndar
     """Return the log odds of position: rising from outside to inside of the hull's silhouette."""
     if not shown.any():
         return np.full(shown.shape, -_PRIOR, np.float32)
-    apart = distance_transform_edt(shown) - distance_transform_edt(~shown)
+    within, without = (np.asarray(distance_transform_edt(side), np.float64) for side in (shown, ~shown))
+    apart = within - without
     return (_PRIOR * (apart / _RAMP).clip(-1, 1)).astype(np.float32)

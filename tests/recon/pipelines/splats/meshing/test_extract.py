@@ -11,7 +11,7 @@ from fieldwatch.recon.data.photos import PhotoPixels
 from fieldwatch.recon.mesh import MeshError, mesh_quality
 from fieldwatch.recon.pipelines.splats import ExtractOptions, extract_mesh
 
-COARSE = ExtractOptions(resolution=64, points=30_000, background=False, triangles=0)
+COARSE = ExtractOptions(resolution=64, points=30_000, triangles=0)
 
 
 def coarse(**changes) -> ExtractOptions:
@@ -107,14 +107,13 @@ def test_the_object_is_found_and_the_rest_left_out_unless_asked_for(given) -> No
     """A ball that all cameras look at, and a ball beside it that few have in their image."""
     model = given.model_of(given.all_of(given.ball(0.3), given.ball(0.4, (3.2, 0.0, 0.0))))
     scene = given.scene_of(given.cameras_around(32))
-    made = extract_mesh(model, scene, coarse(background=None))
-    assert (made.facts["foreground_kind"], made.facts["background"]) == ("object", False)
+    made = extract_mesh(model, scene, COARSE)
+    assert made.facts["foreground_kind"] == "object"
     assert radii(made.meshes["level0.3"]).max() < 0.35
     assert np.abs(made.facts["foreground"]).max() < 0.4
     assert any("--background" in note for note in made.notes)
-    given_box = coarse(background=None, bbox=((-1.0, -1.0, -1.0), (1.0, 1.0, 1.0)), least_piece=0)
-    whole = extract_mesh(model, scene, given_box)
-    assert (whole.facts["foreground_kind"], whole.facts["background"]) == ("given", True)
+    whole = extract_mesh(model, scene, coarse(background=True, least_piece=0))
+    assert not any("--background" in note for note in whole.notes)
     assert whole.meshes["level0.3"].vertices[:, 0].max() > 2.5
 
 

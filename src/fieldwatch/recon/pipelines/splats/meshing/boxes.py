@@ -65,11 +65,6 @@ class Foreground:
     box: Box
     kind: Kind
 
-    @property
-    def has_background(self) -> bool:
-        """Whether the scene outside the box is meshed as background, unless an option says otherwise."""
-        return self.kind in {"given", "origin"}
-
 
 def find_foreground(
     cameras: Sequence[Camera],

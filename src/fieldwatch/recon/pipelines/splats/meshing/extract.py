@@ -101,11 +101,10 @@ def extract_mesh(
     )
     every = OrientedPoints.joined(*visible.levels).points
     foreground = find_foreground(cameras, every, options.bbox, centered=options.centered)
-    background = foreground.has_background if options.background is None else options.background
-    mesher = _RegionMesher(options, budget, gaussians, cameras, views, visible, foreground.box, background, on_progress)
+    mesher = _RegionMesher(options, budget, gaussians, cameras, views, visible, foreground.box, on_progress)
     meshes: dict[str, Triangles] = {}
     notes = [_carved_note(gaussians.carved, len(hull))] if gaussians.carved else []
-    notes += foreground_notes(foreground, every, background=background, chosen=options.background is not None)
+    notes += foreground_notes(foreground, every, background=options.background)
     for level, points in zip(options.surface_level, visible.levels, strict=True):
         if options.method == "tsdf" and meshes:
             continue  # fusion has no levels and gives a single mesh
@@ -124,7 +123,6 @@ def extract_mesh(
         "views": len(views),
         "foreground": [foreground.box.low.tolist(), foreground.box.high.tolist()],
         "foreground_kind": foreground.kind,
-        "background": background,
         "points": {f"level{level:g}": len(p) for level, p in zip(options.surface_level, visible.levels, strict=True)},
         "meshes": {
             name: {"vertices": len(mesh.vertices), "triangles": len(mesh.faces)} for name, mesh in meshes.items()
@@ -150,13 +148,12 @@ class _RegionMesher:
     views: tuple[View, ...]
     visible: VisibleSurface
     foreground: Box
-    background: bool
     on_progress: Progress
 
     def regions(self, level: float, near: OrientedPoints, far: OrientedPoints) -> list[MeshRegion]:
         """Return the foreground and, if enabled, the background."""
         regions = [self._foreground(level, near)]
-        if self.background:
+        if self.options.background:
             regions.append(self._poisson("background", far))
         refuse_empty(regions)
         return regions
@@ -278,28 +275,25 @@ class _RegionMesher:
         return kept, notes
 
 
-def foreground_notes(
-    foreground: Foreground, points: Float64[np.ndarray, "n 3"], *, background: bool, chosen: bool
-) -> list[str]:
-    """Return notes on a foreground that was found: what it is, and what is left out.
+def foreground_notes(foreground: Foreground, points: Float64[np.ndarray, "n 3"], *, background: bool) -> list[str]:
+    """Return notes on the foreground: what it is if it was found, and what is left out.
 
     Args:
         foreground: the foreground.
         points: all surface points.
         background: whether the scene outside is meshed, too.
-        chosen: whether an option said so.
     """
-    if foreground.kind not in {"object", "seen"} or not len(points):
+    if not len(points):
         return []
+    found = {
+        "object": f"the object is what at least half of the cameras have in their image: {foreground.box}",
+        "seen": f"the cameras do not go around an object, so all that they see is meshed: {foreground.box}",
+    }
     outside = 1 - float(foreground.box.contains(points).mean())
-    what = (
-        "the object is in the region that at least half of the cameras have in their image"
-        if foreground.kind == "object"
-        else "the cameras do not go around an object, so all that they see is meshed"
-    )
-    left = f"; {outside:.1%} of the surface points are outside" if outside else ""
-    remedy = ", and are left out: --background meshes them, too" if outside and not background and not chosen else ""
-    return [f"{what}: {foreground.box}{left}{remedy}"]
+    left_out = f"{outside:.1%} of the surface points are outside of the foreground and left out: use --background to "
+    left_out += "mesh them, too, as for `mesh refine`"
+    notes = [found[foreground.kind]] if foreground.kind in found else []
+    return [*notes, left_out] if outside and not background else notes
 
 
 def seen_surface(mesh: Triangles, depths: DepthMaps, least: int, tolerance: float) -> Triangles:
@@ -314,7 +308,7 @@ def seen_surface(mesh: Triangles, depths: DepthMaps, least: int, tolerance: floa
     counts = depths.sightings(mesh.corners.mean(1), tolerance, least)
     touched = np.zeros(len(mesh.vertices), bool)
     touched[mesh.faces[counts >= least]] = True
-    keep = touched[mesh.faces].any(1)
+    keep = np.asarray(touched[mesh.faces].any(1), np.bool_)
     return mesh if keep.all() else mesh.chosen(keep)
 
 

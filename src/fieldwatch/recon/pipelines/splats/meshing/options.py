@@ -26,8 +26,8 @@ class ExtractOptions:
         points: maximum number of points on each level set; SuGaR uses 10,000,000.
         resolution: number of grid cells along the longest side of the foreground; None derives it from the photos'
             resolution, between 96 and 384.
-        background: also mesh the scene outside the foreground, into the same file; None meshes it unless an object was
-            found.
+        background: also mesh the scene outside the foreground, into the same file. `fieldwatch mesh refine` needs it,
+            if the photos show more than the object.
         trim: surface without a sample nearby is removed where its sampling density falls below this fraction of the
             rest; 0 keeps all (SuGaR removes the most thinly sampled tenth, with or without samples nearby).
         unseen: treatment of surface that no photo shows: trim removes it; close keeps it unless a photo has seen the
@@ -49,7 +49,7 @@ class ExtractOptions:
     centered: bool = True
     points: int = 1_000_000
     resolution: int | None = None
-    background: bool | None = None
+    background: bool = False
     trim: float = 0.1
     unseen: Literal["trim", "close"] = "trim"
     least_views: int = 1
