@@ -48,7 +48,7 @@ class DepthMaps:
     def sightings(
         self,
         points: Float64[np.ndarray, "n 3"],
-        tolerance: float,
+        tolerance: Float64[np.ndarray, " n"],
         most: int,
     ) -> Int64[np.ndarray, " n"]:
         """Return the number of views that see points of a surface, counted up to a limit.
@@ -57,13 +57,13 @@ class DepthMaps:
 
         Args:
             points: points of the surface.
-            tolerance: largest difference of depth, world units.
+            tolerance: largest difference of depth for each point, world units.
             most: limit of the count; points that reach it are not examined further.
         """
         counts = np.zeros(len(points), np.int64)
         for view, stride, depth in self._maps:
             left = np.flatnonzero(counts < most)
-            counts[left] += _seen(points[left], view, stride, depth, tolerance)
+            counts[left] += _seen(points[left], view, stride, depth, tolerance[left])
         return counts
 
 
@@ -72,7 +72,7 @@ def _seen(
     view: View,
     stride: int,
     depth: Float32[np.ndarray, "rows columns"],
-    tolerance: float,
+    tolerance: Float64[np.ndarray, " n"],
 ) -> Bool[np.ndarray, " n"]:
     row, column, z, seen = _places(points, view)
     # Empty and unknown pixels show no surface.
@@ -80,7 +80,8 @@ def _seen(
     nearest = minimum_filter(np.where(np.isnan(known), np.inf, known), _AROUND)
     farthest = maximum_filter(np.where(np.isnan(known), -np.inf, known), _AROUND)
     place = (row[seen] // stride, column[seen] // stride)
-    seen[seen] = (z[seen] >= nearest[place] - tolerance) & (z[seen] <= farthest[place] + tolerance)
+    near, far = nearest[place] - tolerance[seen], farthest[place] + tolerance[seen]
+    seen[seen] = (z[seen] >= near) & (z[seen] <= far)
     return seen
 
 

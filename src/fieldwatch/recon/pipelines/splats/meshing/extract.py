@@ -41,6 +41,7 @@ _MAX_RESOLUTION = 384
 _CELLS_PER_PIXEL = 1.5
 _MAX_SNAP = 2.0  # maximum displacement of a vertex, cells
 _SEEN_CELLS = 3.0  # difference between the depths of a face and of a photo's rendered surface, cells
+_SEEN_SIDES = 0.25  # the same, in longest sides of the face
 _FUSION_SHARE = 0.6  # fraction of the remaining memory
 
 
@@ -237,25 +238,34 @@ class _RegionMesher:
             self.budget.release_freed()
         # The vertices of the other methods are already on the level set or the fused depth.
         if self.options.snap and self.options.method == "poisson":
-            mesh = snapped(mesh, points, farthest=_MAX_SNAP * self._cell(regions, points))
+            # The foreground sets the cell size if there is one: the background's cells are much larger.
+            near = points.chosen(self.foreground.contains(points.points)) if regions[0].mesh is not None else points
+            mesh = snapped(mesh, points, farthest=_MAX_SNAP * self._cell(near))
             mesh = cleaned(mesh)  # a separate statement, so that the previous mesh and its cached properties are freed
             self.budget.release_freed()
         mesh = facing_outward(mesh, points)
-        cut = self._seen(mesh, _SEEN_CELLS * self._cell(regions, points))
+        cut = self._seen(mesh, points)
         self.on_progress("finishing", 1.0)
         return cut
 
-    def _cell(self, regions: list[MeshRegion], points: OrientedPoints) -> float:
-        """Return the size of a cell, world units."""
-        # The foreground sets it if there is one: the background's cells are much larger.
-        near = points.chosen(self.foreground.contains(points.points)) if regions[0].mesh is not None else points
-        return float(np.ptp(near.points, axis=0).max()) / self.resolution(near)
+    def _cell(self, points: OrientedPoints) -> float:
+        """Return the size of the cells of a region with these points, world units."""
+        return float(np.ptp(points.points, axis=0).max()) / self.resolution(points) if len(points) else 0.0
 
-    def _seen(self, mesh: Triangles, tolerance: float) -> tuple[Triangles, list[str]]:
+    def _tolerance(self, mesh: Triangles, points: OrientedPoints) -> Float64[np.ndarray, " m"]:
+        """Return the difference of depth within which a photo shows a face: by the cells of its region, and its size."""
+        inside = self.foreground.contains(points.points)
+        near, far = (_SEEN_CELLS * self._cell(points.chosen(part)) for part in (inside, ~inside))
+        cells = np.where(self.foreground.contains(mesh.corners.mean(1)), near, max(near, far))
+        # The center of a large face may lie beside the surface.
+        return np.maximum(cells, _SEEN_SIDES * mesh.side_lengths.max(1))
+
+    def _seen(self, mesh: Triangles, points: OrientedPoints) -> tuple[Triangles, list[str]]:
         """Remove surface that too few photos show, and all but the largest pieces; say how much that is."""
         notes: list[str] = []
         kept = mesh
         if self.options.least_views and self.options.unseen == "trim":
+            tolerance = self._tolerance(mesh, points)
             kept = seen_surface(mesh, self.visible.depths, self.options.least_views, tolerance)
             if not len(kept.faces):
                 raise MeshError(
@@ -296,14 +306,14 @@ def foreground_notes(foreground: Foreground, points: Float64[np.ndarray, "n 3"],
     return [*notes, left_out] if outside and not background else notes
 
 
-def seen_surface(mesh: Triangles, depths: DepthMaps, least: int, tolerance: float) -> Triangles:
+def seen_surface(mesh: Triangles, depths: DepthMaps, least: int, tolerance: Float64[np.ndarray, " m"]) -> Triangles:
     """Return the faces that enough views see, with their neighbors, so that the edge is not ragged.
 
     Args:
         mesh: mesh to cut.
         depths: depth maps of the views.
         least: number of views that must see a face.
-        tolerance: difference between the depth of a face and that in the view, world units.
+        tolerance: for each face, the difference between its depth and that in the view, world units.
     """
     counts = depths.sightings(mesh.corners.mean(1), tolerance, least)
     touched = np.zeros(len(mesh.vertices), bool)
