@@ -253,7 +253,7 @@ class _RegionMesher:
         return float(np.ptp(points.points, axis=0).max()) / self.resolution(points) if len(points) else 0.0
 
     def _tolerance(self, mesh: Triangles, points: OrientedPoints) -> Float64[np.ndarray, " m"]:
-        """Return the difference of depth within which a photo shows a face: by the cells of its region, and its size."""
+        """Return the difference of depth within which a photo shows a face, by its region's cells and its own size."""
         inside = self.foreground.contains(points.points)
         near, far = (_SEEN_CELLS * self._cell(points.chosen(part)) for part in (inside, ~inside))
         cells = np.where(self.foreground.contains(mesh.corners.mean(1)), near, max(near, far))
