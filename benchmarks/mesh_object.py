@@ -33,7 +33,9 @@ import torch
 from fieldwatch.recon.data import unit_sphere_of
 from fieldwatch.recon.data.solids.scene import ON_A_PLATE
 from fieldwatch.recon.geometry import transform_points
-from fieldwatch.recon.mesh import SurfaceSearch, Triangles, read_mesh, sample_surface
+from fieldwatch.recon.mesh import Triangles, read_mesh
+from fieldwatch.recon.mesh.closest import SurfaceSearch
+from fieldwatch.recon.mesh.sampling import sample_surface
 from scene_kinds import KINDS, ROOM, SPOT, TRUTH, WALLS, Blocks
 from six_scenes import SCALE, SHORT, photos_of, trained
 

@@ -6,7 +6,7 @@ from fieldwatch.lazy import lazy_names
 
 if TYPE_CHECKING:
     from fieldwatch.recon.geometry.cameras import Camera, camera_extent, far_cameras, near_cameras, similar_cameras
-    from fieldwatch.recon.geometry.common_view import CommonBall, common_ball
+    from fieldwatch.recon.geometry.fixation import TargetBall, target_ball
     from fieldwatch.recon.geometry.lenses import BROWN, LENS_MODELS, Lens, LensError
     from fieldwatch.recon.geometry.neighbor_cache import cached_neighbors, neighbor_cache_folder
     from fieldwatch.recon.geometry.neighbor_refresh import NeighborRefresher
@@ -35,17 +35,16 @@ __all__ = [
     "LENS_MODELS",
     "MAX_DEGREE",
     "Camera",
-    "CommonBall",
     "Lens",
     "LensError",
     "NeighborRefresher",
     "NeighborTable",
     "Similarity",
+    "TargetBall",
     "align_points",
     "cached_neighbors",
     "camera_extent",
     "colors_to_constant",
-    "common_ball",
     "constant_to_colors",
     "exponential",
     "far_cameras",
@@ -66,6 +65,7 @@ __all__ = [
     "ring",
     "similar_cameras",
     "spiral",
+    "target_ball",
     "transform_points",
     "turntable",
 ]

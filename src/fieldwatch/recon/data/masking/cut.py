@@ -35,7 +35,8 @@ def minimum_cut(
     towards = np.zeros(odds.shape)
     pairs: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
     for first, second, cost in _edges(image, smoothness):
-        a, b = number[first], number[second]
+        a = number[first]
+        b = number[second]
         both = (a >= 0) & (b >= 0)
         pairs.append((a[both], b[both], cost[both]))
         # A neighbor that is fixed pulls to its own side.
@@ -59,7 +60,8 @@ def _edges(
     for down, right, distance in _NEIGHBORS:
         left = slice(max(-right, 0), width - max(right, 0))
         over = slice(max(right, 0), width + min(right, 0))
-        upper, lower = slice(0, height - down), slice(down, height)
+        upper = slice(0, height - down)
+        lower = slice(down, height)
         apart = np.square(image[upper, left] - image[lower, over]).sum(-1).ravel()
         first = (rows[upper, left].ravel(), columns[upper, left].ravel())
         second = (rows[lower, over].ravel(), columns[lower, over].ravel())
@@ -71,10 +73,12 @@ def _edges(
 def _source_side(odds: np.ndarray, pairs: list[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> np.ndarray:
     """Return which nodes remain connected to the source after a minimum cut."""
     count = len(odds)
-    source, sink = count, count + 1
+    source = count
+    sink = count + 1
     a, b = (np.concatenate([pair[side] for pair in pairs]) for side in (0, 1))
     cost = np.rint(_SCALE * np.concatenate([pair[2] for pair in pairs])).astype(np.int64)
-    ahead, behind = np.flatnonzero(odds > 0), np.flatnonzero(odds < 0)
+    ahead = np.flatnonzero(odds > 0)
+    behind = np.flatnonzero(odds < 0)
     start = np.concatenate([a, b, np.full(len(ahead), source), behind])
     end = np.concatenate([b, a, ahead, np.full(len(behind), sink)])
     capacity = np.concatenate([cost, cost, odds[ahead], -odds[behind]]).astype(np.int32)

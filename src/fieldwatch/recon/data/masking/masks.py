@@ -17,7 +17,7 @@ from fieldwatch.recon.data.masking.cut import minimum_cut
 from fieldwatch.recon.data.masking.error import MaskingError
 from fieldwatch.recon.data.masking.model import MaskAgreement, MaskingView, Progress
 from fieldwatch.recon.data.masking.segment import segment, separation
-from fieldwatch.recon.geometry import Camera, CommonBall, Lens, common_ball
+from fieldwatch.recon.geometry import Camera, Lens, TargetBall, target_ball
 
 LEAST_AGREEMENT = 0.75
 """Median agreement below which no masks are written."""
@@ -63,7 +63,7 @@ def write_masks(model: ColmapModel, images: Path, folder: Path, progress: Progre
         MaskingError: the cameras do not look at one object, or the masks disagree; nothing was written then.
     """
     cameras = [_pinhole(model.lenses[image.camera_id], image) for image in model.images]
-    ball = common_ball(cameras)
+    ball = target_ball(cameras)
     if ball is None:
         raise MaskingError(
             "no masks can be made: the cameras do not go around an object that all of them look at, as masks need; "
@@ -127,7 +127,7 @@ def _pinhole(lens: Lens, image: RegisteredImage) -> Camera:
     )
 
 
-def _view(model: ColmapModel, image: RegisteredImage, camera: Camera, images: Path, ball: CommonBall) -> MaskingView:
+def _view(model: ColmapModel, image: RegisteredImage, camera: Camera, images: Path, ball: TargetBall) -> MaskingView:
     pixels = _small(images / image.name, _SIDE)
     height, width = pixels.shape[:2]
     lens = model.lenses[image.camera_id].resized(width, height)

@@ -70,7 +70,8 @@ def separation(views: Sequence[MaskingView], masks: Sequence[Bool[np.ndarray, "h
         for i in range(half, len(views), 2):
             positive = colors.odds(views[i].image) > 0
             outside = near[i] & ~masks[i]
-            found, rejected = positive & masks[i], ~positive & outside
+            found = positive & masks[i]
+            rejected = ~positive & outside
             rates.append((int(masks[i].sum()), int(found.sum()), int(outside.sum()), int(rejected.sum())))
     object_pixels, found_pixels, other_pixels, rejected_pixels = np.sum(rates, axis=0)
     return float(found_pixels / max(object_pixels, 1) + rejected_pixels / max(other_pixels, 1)) / 2

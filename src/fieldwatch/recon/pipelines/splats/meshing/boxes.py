@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float64
 
-from fieldwatch.recon.geometry import Camera, camera_extent, common_ball, near_cameras
+from fieldwatch.recon.geometry import Camera, camera_extent, near_cameras, target_ball
 
 Kind = Literal["given", "origin", "object", "seen"]
 
@@ -75,7 +75,7 @@ def find_foreground(
 ) -> Foreground:
     """Return the foreground: a given box, or one around the surface points that belong to it.
 
-    If the cameras go around an object (see `common_ball`), these are the points that half of the cameras or more have
+    If the cameras go around an object (see `target_ball`), these are the points that half of the cameras or more have
     in their image, occluded or not: the region where their frusta meet. Otherwise they are all points.
 
     Args:
@@ -89,7 +89,7 @@ def find_foreground(
     if not centered:
         return Foreground(box=Box.around(np.zeros(3), camera_extent(cameras)), kind="origin")
     near = near_cameras(cameras)
-    if common_ball(cameras) is not None:
+    if target_ball(cameras) is not None:
         common = points[_framed(near, points) >= _COMMON]
         if len(common) >= _LEAST_POINTS:
             return Foreground(box=_box_of(common, _OBJECT_TAIL), kind="object")

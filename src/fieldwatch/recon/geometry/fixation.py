@@ -17,7 +17,7 @@ _CUT = 0.25  # fraction of the cameras whose image may cut the ball
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class CommonBall:
+class TargetBall:
     """The ball that all cameras look at.
 
     Attributes:
@@ -29,7 +29,7 @@ class CommonBall:
     radius: float
 
 
-def common_ball(cameras: Sequence[Camera]) -> CommonBall | None:
+def target_ball(cameras: Sequence[Camera]) -> TargetBall | None:
     """Return the ball that all cameras look at; None if they do not go around an object.
 
     They go around an object if four fifths of them have the point nearest to all optical axes in their image, and their
@@ -47,7 +47,7 @@ def common_ball(cameras: Sequence[Camera]) -> CommonBall | None:
     if not turned or float((radii > 0).double().mean()) < _MOST_CAMERAS:
         return None
     radius = float(radii[radii > 0].quantile(_CUT))
-    return CommonBall(center=center, radius=radius)
+    return TargetBall(center=center, radius=radius)
 
 
 def _inscribed(camera: Camera, center: Float[Tensor, "3"]) -> float:
