@@ -1,12 +1,12 @@
 """Foreground masks of `fieldwatch data photos --masks`, compared with the true ones.
 
-    python benchmarks/foreground_masks.py                  # all scenes; about five minutes on one core
+    python benchmarks/foreground_masks.py                  # all scenes; several minutes on one core
     python benchmarks/foreground_masks.py --only tuning
     python benchmarks/foreground_masks.py --room FOLDER    # keep photos, masks and pictures of both
 
 Every scene is an object in surroundings, seen by 36 cameras of 320 x 240 pixels around it, whose poses are known. The
-true mask of a photo holds the pixels at which the object is nearer than everything else. Constants were chosen on the
-scenes marked as tuning; the others are reported. `agreement` is what the command prints without knowing the truth.
+true mask of a photo holds the pixels at which the object is nearer than everything else. Constants may be chosen on
+the scenes marked as tuning; the others are reported. `agreement` is what the command prints without knowing the truth.
 """
 
 import argparse
