@@ -4,10 +4,10 @@
     python benchmarks/mesh_object.py --only room exposure
     python benchmarks/mesh_object.py --keep FOLDER            # keep scenes, runs and meshes; train only what is missing
     python benchmarks/mesh_object.py --code OTHER/src         # extract with the package of another checkout
-    python benchmarks/mesh_object.py --flags --no-background  # further flags of `mesh extract`
+    python benchmarks/mesh_object.py --flags --background     # further flags of `mesh extract`
 
 Scenes and trainings are those of six_scenes.py (preset, 450 steps, 96 px), whose surfaces are known exactly. Constants
-may be chosen on `turntable`; the others are reported. Lengths are in percent of the diameter of the object (of the room):
+may be chosen on `turntable`; the others are reported. Lengths are in percent of the diameter of the object, or room:
 
 accuracy      mean distance of the mesh, sampled by area, from the true surface
 completeness  mean distance of the true surface of the object from the mesh, where training photos show it
