@@ -8,7 +8,7 @@ fieldwatch=$(dirname "$0")/../.venv/bin/fieldwatch
 [ -x "$fieldwatch" ] || fieldwatch=fieldwatch
 
 "$fieldwatch" train splats --out "$run"
-"$fieldwatch" mesh extract "$run" --triangles 40000 --no-background
+"$fieldwatch" mesh extract "$run" --triangles 40000
 "$fieldwatch" mesh refine "$run" "$run/mesh/level0.3.ply" --preset short --out "$run/refined"
 "$fieldwatch" mesh texture "$run" "$run/refined/products/refined_mesh.ply" --out "$run/textured"
 "$fieldwatch" mesh quality "$run/textured/refined_mesh.obj" --open

@@ -106,22 +106,22 @@ def away(mesh):
     return SolidScene(0).distance(torch.from_numpy(mesh.vertices)).abs().numpy() / 3.2
 
 
-def test_an_empty_background_is_said_and_the_foreground_comes_out(usual):
+def test_an_empty_background_is_said_and_the_foreground_comes_out(extract):
     """There: 'Point cloud has no normals' ended the extraction (#20, #62)."""
-    answer, mesh = usual
+    answer, mesh = extract("--background", "--bbox", -9, -9, -9, 9, 9, 9)
     assert any("the background has 0 surface points" in note and "skipped" in note for note in answer["notes"])
     assert len(mesh.faces) > 500
     assert away(mesh).mean() < 1 / RESOLUTION
 
 
 def test_an_empty_foreground_is_said_and_the_background_comes_out(extract):
-    answer, mesh = extract(*EMPTY_BOX)
+    answer, mesh = extract(*EMPTY_BOX, "--background")
     assert any("the foreground has 0 surface points" in note and "--bbox" in note for note in answer["notes"])
     assert len(mesh.faces) > 500
 
 
 def test_nothing_at_all_is_one_message_that_says_both(refused):
-    message = refused(*COARSE, *EMPTY_BOX, "--no-background")
+    message = refused(*COARSE, *EMPTY_BOX)
     assert "no surface" in message
     assert "the foreground has 0 surface points" in message
 

@@ -6,6 +6,7 @@ from fieldwatch.lazy import lazy_names
 
 if TYPE_CHECKING:
     from fieldwatch.recon.geometry.cameras import Camera, camera_extent, far_cameras, near_cameras, similar_cameras
+    from fieldwatch.recon.geometry.fixation import TargetBall, target_ball
     from fieldwatch.recon.geometry.lenses import BROWN, LENS_MODELS, Lens, LensError
     from fieldwatch.recon.geometry.neighbor_cache import cached_neighbors, neighbor_cache_folder
     from fieldwatch.recon.geometry.neighbor_refresh import NeighborRefresher
@@ -39,6 +40,7 @@ __all__ = [
     "NeighborRefresher",
     "NeighborTable",
     "Similarity",
+    "TargetBall",
     "align_points",
     "cached_neighbors",
     "camera_extent",
@@ -63,6 +65,7 @@ __all__ = [
     "ring",
     "similar_cameras",
     "spiral",
+    "target_ball",
     "transform_points",
     "turntable",
 ]

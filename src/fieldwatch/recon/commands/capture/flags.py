@@ -49,6 +49,9 @@ class PhotosFlags:
     (one), or none (each)."""
     mapper: Mapper = "auto"
     """Algorithm for poses: global (all at once), incremental (one after the other; slower), or global first (auto)."""
+    masks: bool = False
+    """Also write foreground masks of the object that the cameras go around to masks/, where the training finds them,
+    and say how far they agree."""
     threads: int = 0
     """Number of threads; 0 for all cores."""
     seed: int = 0
@@ -88,6 +91,7 @@ class PhotosFlags:
             matching=self.matching,
             cameras=self.cameras,
             mapper=self.mapper,
+            masks=self.masks,
             threads=self.threads,
             seed=self.seed,
         )

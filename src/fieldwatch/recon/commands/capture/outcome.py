@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from fieldwatch.cli.kit import print_paths
-from fieldwatch.recon.data.capture import IMAGES, RECORD, REPORTS, CaptureError, Chosen, chosen_of, read_record
+from fieldwatch.recon.data.capture import IMAGES, MASKS, RECORD, REPORTS, CaptureError, Chosen, chosen_of, read_record
 
 HALF = 0.5
 """Fraction of registered photos below which the command ends with 1."""
@@ -48,6 +48,17 @@ class CaptureOutcome:
         return self.mapped["missing"]
 
     @property
+    def agreements(self) -> dict[str, float]:
+        """Agreement of each mask with those of the other photos, by the name of the photo; empty without masks."""
+        masks = self.stages.get("masks", {})
+        return {mask["name"]: mask["agreement"] for mask in masks.get("agreements", ())}
+
+    @property
+    def replaced_masks(self) -> list[str]:
+        """Photos whose own mask disagreed with the others, and was replaced by their silhouette."""
+        return list(self.stages.get("masks", {}).get("replaced", ()))
+
+    @property
     def is_poor(self) -> bool:
         """Whether fewer than half of the photos have a camera."""
         return len(self.registered) < HALF * len(self.chosen.photos)
@@ -68,16 +79,36 @@ class CaptureOutcome:
             "points": f"{self.mapped['points']:,}",
             "cameras": f"{len(cameras)} ({cameras[0]['model']}), focal length {span} pixels",
             "matched": f"{matched['verified']:,} of {matched['pairs']:,} pairs ({matched['matching']})",
+            "masks": self._masks_in_words(),
             "left out": f"{len(self.chosen.left_out)} {what} before matching" if self.chosen.left_out else "",
             "other models": ", ".join(f"{each} {what}" for each in models[1:]),
         }
+
+    def _masks_as_json(self) -> dict[str, Any]:
+        separation = self.stages["masks"]["separation"]
+        return {"agreement": self.agreements, "separation": separation, "replaced": self.replaced_masks}
+
+    def _masks_in_words(self) -> str:
+        values = sorted(self.agreements.values())
+        if not values:
+            return ""
+        median = values[len(values) // 2]
+        lowest = min(self.agreements, key=self.agreements.__getitem__)
+        doubtful = len(self.replaced_masks)
+        rest = f"; {doubtful} disagreed and are the silhouette of the others" if doubtful else ""
+        apart = self.stages["masks"]["separation"]
+        return (
+            f"overlap with the other photos' masks {median:.0%} (median), {values[0]:.0%} ({lowest}); colors tell the "
+            f"object apart in {apart:.0%} of the pixels{rest}"
+        )
 
     @property
     def files(self) -> dict[str, Path]:
         """Files of the scene."""
         folder = self.folder.absolute()
         page, sheet = (folder / name for name in REPORTS)
-        return {"scene": folder, "photos": folder / IMAGES, "report": page, "contact sheet": sheet}
+        masks = {"masks": folder / MASKS} if self.agreements else {}
+        return {"scene": folder, "photos": folder / IMAGES, **masks, "report": page, "contact sheet": sheet}
 
     @property
     def train_command(self) -> str:
@@ -100,6 +131,7 @@ class CaptureOutcome:
             "models": self.mapped["models"],
             "matching": self.stages["matching"],
             "features": self.stages["features"]["features"],
+            "masks": self._masks_as_json() if self.agreements else None,
             "files": {name.replace(" ", "_"): path for name, path in self.files.items()},
             "exit_code": int(self.is_poor),
         }

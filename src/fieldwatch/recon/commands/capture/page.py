@@ -104,12 +104,21 @@ def _tables(outcome: CaptureOutcome) -> list[Panel]:
     lost = [{"photo": each["source"], "reason": each["reason"]} for each in outcome.missing]
     lost += [{"photo": each.source, "reason": each.reason} for each in outcome.chosen.left_out]
     shown = outcome.registered
+    masks = outcome.agreements
     rows = [
-        {"photo": photo.name, "source": photo.source, "points": shown.get(photo.name), "sharpness": photo.sharpness}
+        {
+            "photo": photo.name,
+            "source": photo.source,
+            "points": shown.get(photo.name),
+            "sharpness": photo.sharpness,
+            "mask": masks.get(photo.name),
+        }
         for photo in outcome.chosen.photos
     ]
-    columns = (("photo", "photo", False), ("source", "from", False), ("points", "points", True))
-    every = table("Photos", (*columns, ("sharpness", "gradient energy", True)), rows, "")
+    columns = [("photo", "photo", False), ("source", "from", False), ("points", "points", True)]
+    columns += [("sharpness", "gradient energy", True)]
+    columns += [("mask", "overlap of its mask with the others", True)] if masks else []
+    every = table("Photos", columns, rows, "")
     if not lost:
         return [every]
     return [table("Not used", (("photo", "photo", False), ("reason", "reason", False)), lost, ""), every]

@@ -26,6 +26,7 @@ TITLES = {
     "features": "detecting features",
     "matching": "matching photos",
     "mapping": "finding cameras",
+    "masks": "making masks",
 }
 
 
@@ -47,7 +48,7 @@ def capture(path: Path, out: Path, settings: CaptureSettings, console: Console, 
         InputError: the input or the folder cannot be used.
         CaptureFailedError: the process crashed, or was killed.
     """
-    refuse_missing_library()
+    refuse_missing_library(masks=settings.masks)
     # Cheap checks first, without another process.
     record_for(out, find_source(path), overwrite=overwrite)
     check_writable(out)
@@ -67,12 +68,14 @@ def capture(path: Path, out: Path, settings: CaptureSettings, console: Console, 
             raise CaptureFailedError(_failure(code, said, out))
 
 
-def refuse_missing_library() -> None:
-    """Refuse to start without the libraries of the extra.
+def refuse_missing_library(*, masks: bool = False) -> None:
+    """Refuse to start without the libraries of the extra, and that of masks.
 
     Raises:
         BadInput: one of them is not installed.
     """
+    if masks and find_spec("scipy") is None:
+        raise BadInput("--masks needs the package scipy, which is not installed: pip install 'fieldwatch[photos,mesh]'")
     for name in ("pycolmap", "av"):
         if find_spec(name) is None:
             raise BadInput(

@@ -28,7 +28,7 @@ _EXTRACT = "`fieldwatch mesh extract RUN`"
 _REFINE = "`fieldwatch mesh refine RUN MESH`"
 _TEXTURE = "`fieldwatch mesh texture RUN MESH`"
 _LOW_POLY, _HIGH_POLY = (
-    f"`fieldwatch mesh extract RUN --vertices {vertices}`, then "
+    f"`fieldwatch mesh extract RUN --background --vertices {vertices}`, then "
     f"`fieldwatch mesh refine RUN MESH --gaussians-per-triangle {gaussians}`"
     for vertices, gaussians in ((200_000, 6), (1_000_000, 1))
 )

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from fieldwatch.recon.data.capture.photos import PhotoHeader, collect_photos, share_cameras
     from fieldwatch.recon.data.capture.record import (
         IMAGES,
+        MASKS,
         MODEL,
         RECORD,
         REPORTS,
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "IMAGES",
+    "MASKS",
     "MODEL",
     "RECORD",
     "REPORTS",

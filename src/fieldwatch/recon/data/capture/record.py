@@ -15,6 +15,7 @@ from fieldwatch.recon.data.capture.source import CaptureSource
 RECORD: Final = "capture.json"
 IMAGES: Final = "images"
 MODEL: Final = ("sparse", "0")
+MASKS: Final = "masks"
 WORK: Final = "work"
 REPORTS = ("report.html", "contact_sheet.png")
 KIND: Final = "fieldwatch data photos"
@@ -23,6 +24,7 @@ STAGES: Final = {
     "features": ("features", "feature_size", "seed"),
     "matching": ("matching",),
     "mapping": ("mapper",),
+    "masks": ("masks",),
 }
 """Stages in order, and the settings that each depends on, besides those of the stages before it."""
 # What a folder may hold before this command has written to it: the lock of a process that was stopped at once.
@@ -96,7 +98,7 @@ class CaptureRecord:
 
     def delete(self) -> None:
         """Delete everything that a capture writes, and the folder if it is empty then."""
-        for name in (IMAGES, MODEL[0], WORK):
+        for name in (IMAGES, MODEL[0], MASKS, WORK):
             place = output_path(self.folder, name)
             if place.is_dir():
                 shutil.rmtree(place)

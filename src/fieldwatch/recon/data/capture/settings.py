@@ -24,6 +24,7 @@ class CaptureSettings:
         matching: pairs of photos to match.
         cameras: photos that share intrinsics.
         mapper: algorithm that finds poses and points.
+        masks: whether to make a foreground mask for every photo with a camera.
         threads: number of threads; 0 for all cores.
         seed: seed of all random choices.
     """
@@ -36,5 +37,6 @@ class CaptureSettings:
     matching: Matching = "auto"
     cameras: Cameras = "auto"
     mapper: Mapper = "auto"
+    masks: bool = False
     threads: int = 0
     seed: int = 0

@@ -10,7 +10,7 @@ from fieldwatch.files import output_path
 from fieldwatch.recon.data.capture.film import choose_frames
 from fieldwatch.recon.data.capture.model import Chosen, ChosenPhoto, LeftOut, SharedCamera
 from fieldwatch.recon.data.capture.photos import collect_photos
-from fieldwatch.recon.data.capture.record import IMAGES, MODEL, WORK, CaptureRecord
+from fieldwatch.recon.data.capture.record import IMAGES, MASKS, MODEL, WORK, CaptureRecord
 from fieldwatch.recon.data.capture.settings import CaptureSettings
 from fieldwatch.recon.data.capture.source import CaptureSource
 
@@ -24,6 +24,7 @@ class StageFiles:
 
     images: Path
     model: Path
+    masks: Path
     database: Path
 
     @classmethod
@@ -32,6 +33,7 @@ class StageFiles:
         return cls(
             images=output_path(folder, IMAGES),
             model=output_path(folder, *MODEL),
+            masks=output_path(folder, MASKS),
             database=output_path(folder, WORK, "database.db"),
         )
 
@@ -77,6 +79,24 @@ def run_stages(source: CaptureSource, record: CaptureRecord, settings: CaptureSe
         report("mapping", 0, len(chosen.photos))
         mapped = mapping.map_photos(*work, files.model, lambda done, total: report("mapping", done, total))
         record.complete("mapping", settings, asdict(mapped))
+    if not record.is_complete("masks", settings):
+        record.begin("masks", settings)
+        shutil.rmtree(files.masks, ignore_errors=True)
+        record.complete("masks", settings, mask(files, report) if settings.masks else {})
+
+
+def mask(files: StageFiles, report: Report) -> dict[str, Any]:
+    """Write a foreground mask for every photo with a camera to `masks/`; return how far they agree, as plain values.
+
+    Raises:
+        MaskingError: if no masks can be made; nothing was written then.
+    """
+    # They need scipy and torch, which finding cameras does not.
+    from fieldwatch.recon.data.colmap import read_colmap_model  # noqa: PLC0415  at first use
+    from fieldwatch.recon.data.masking import write_masks  # noqa: PLC0415  optional: needs scipy
+
+    model = read_colmap_model(files.model)
+    return asdict(write_masks(model, files.images, files.masks, lambda done, total: report("masks", done, total)))
 
 
 def choose(source: CaptureSource, record: CaptureRecord, settings: CaptureSettings, report: Report) -> Chosen:
@@ -87,7 +107,7 @@ def choose(source: CaptureSource, record: CaptureRecord, settings: CaptureSettin
     """
     files = StageFiles.of(record.folder)
     record.begin("frames", settings)
-    for place in (files.images, files.model.parent):
+    for place in (files.images, files.model.parent, files.masks):
         shutil.rmtree(place, ignore_errors=True)
     files.images.mkdir(parents=True)
 

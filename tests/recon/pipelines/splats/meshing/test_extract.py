@@ -11,7 +11,7 @@ from fieldwatch.recon.data.photos import PhotoPixels
 from fieldwatch.recon.mesh import MeshError, mesh_quality
 from fieldwatch.recon.pipelines.splats import ExtractOptions, extract_mesh
 
-COARSE = ExtractOptions(resolution=64, points=30_000, background=False, triangles=0)
+COARSE = ExtractOptions(resolution=64, points=30_000, triangles=0)
 
 
 def coarse(**changes) -> ExtractOptions:
@@ -103,6 +103,49 @@ def test_foreground_and_background_stay_apart(given) -> None:
     assert mesh_quality(mesh).n_pieces >= 2
 
 
+def test_the_object_is_found_and_the_rest_left_out_unless_asked_for(given) -> None:
+    """A ball that all cameras look at, and a ball beside it that few have in their image."""
+    model = given.model_of(given.all_of(given.ball(0.3), given.ball(0.4, (3.2, 0.0, 0.0))))
+    scene = given.scene_of(given.cameras_around(32))
+    made = extract_mesh(model, scene, COARSE)
+    assert made.facts["foreground_kind"] == "object"
+    assert radii(made.meshes["level0.3"]).max() < 0.35
+    assert np.abs(made.facts["foreground"]).max() < 0.4
+    assert any("--background" in note for note in made.notes)
+    whole = extract_mesh(model, scene, coarse(background=True, least_piece=0))
+    assert not any("--background" in note for note in whole.notes)
+    assert whole.meshes["level0.3"].vertices[:, 0].max() > 2.5
+
+
+def test_surface_that_no_photo_shows_is_removed_and_counted(given) -> None:
+    """Cameras above a ball: without a trim, Poisson's surface closes its lower end in a balloon."""
+    above = tuple(camera for camera in given.cameras_around(60) if float(camera.position[2]) > 0.9)
+    model, scene = given.model_of(given.ball()), given.scene_of(above)
+    options = coarse(trim=0.0)
+    whole = extract_mesh(model, scene, replace(options, least_views=0))
+    cut = extract_mesh(model, scene, options)
+    assert whole.meshes["level0.3"].closed
+    assert not cut.meshes["level0.3"].closed
+    lowest = [made.meshes["level0.3"].vertices[:, 2].min() for made in (whole, cut)]
+    assert lowest[0] < lowest[1] < -0.2
+    assert not any("triangles" in note for note in whole.notes)
+    removed = len(whole.meshes["level0.3"].faces) - len(cut.meshes["level0.3"].faces)
+    assert any(f"{removed:,} of {len(whole.meshes['level0.3'].faces):,} triangles" in note for note in cut.notes)
+    with pytest.raises(MeshError, match="--least-views"):
+        extract_mesh(model, scene, replace(options, least_views=len(above) + 1))
+
+
+def test_the_largest_pieces_are_kept(given) -> None:
+    parts = [given.ball(0.3), given.ball(0.2, (0.6, 0.0, 0.0), 700), given.ball(0.12, (-0.5, 0.0, 0.0), 300)]
+    model, scene = given.model_of(given.all_of(*parts)), given.scene_of(given.cameras_around())
+    for pieces, count in ((0, 3), (1, 1), (2, 2)):
+        made = extract_mesh(model, scene, coarse(pieces=pieces, least_piece=0.005))
+        mesh = made.meshes["level0.3"]
+        assert mesh.pieces.max() + 1 == count
+        assert any("pieces" in note for note in made.notes) == bool(pieces)
+    assert mesh.vertices[:, 0].min() > -0.35
+
+
 def test_triangles_and_vertices_are_counted_as_what_they_are(sphere) -> None:
     few = extract_mesh(*sphere, coarse(triangles=1000)).meshes["level0.3"]
     assert 800 < len(few.faces) <= 1000
@@ -154,6 +197,8 @@ def test_progress_tells_every_stage(sphere) -> None:
         ({"surface_level": ()}, r"--surface-level .* got \(\)"),
         ({"points": 10}, "--points .* got 10"),
         ({"resolution": 31}, "--resolution .* got 31"),
+        ({"least_views": -1}, "--least-views .* got -1"),
+        ({"pieces": -1}, "--pieces .* got -1"),
         ({"trim": 1.0}, r"--trim .* got 1\.0"),
         ({"triangles": 100, "vertices": 100}, "--triangles and --vertices"),
         ({"bbox": ((0.0, 0.0, 0.0), (1.0, 1.0, 0.0))}, "--bbox must have low < high"),

@@ -2,15 +2,23 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
+import torch
 from jaxtyping import Bool, Float64
 
-from fieldwatch.recon.geometry import Camera, camera_extent, focus_point, near_cameras
+from fieldwatch.recon.geometry import Camera, camera_extent, near_cameras, target_ball
+
+Kind = Literal["given", "origin", "object", "seen"]
 
 BACKGROUND = 4.0
 """Half side of the background box around the center of the foreground, in extents of the cameras."""
-_MAX_TARGET_DISTANCE = 2.0  # extents; if the target is farther away, the cameras have no common target
+_COMMON = 0.5  # fraction of the cameras that have a point of the object in their image
+_LEAST_POINTS = 100
+_OBJECT_TAIL = 0.0005  # fraction of the points outside the box of an object, on each side
+_SEEN_TAIL = 0.005  # of the box of all that is seen: rays that miss everything end anywhere
+_MARGIN = 0.03  # of the longest side
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -44,36 +52,69 @@ class Box:
         return f"({numbers[0]}) to ({numbers[1]})"
 
 
-def foreground_box(
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Foreground:
+    """The foreground of a scene.
+
+    Attributes:
+        box: its box.
+        kind: "given"; "origin" (a cube around the origin); "object" (what the cameras go around); "seen" (all that they
+            see).
+    """
+
+    box: Box
+    kind: Kind
+
+
+def find_foreground(
     cameras: Sequence[Camera],
+    points: Float64[np.ndarray, "n 3"],
     bbox: tuple[tuple[float, float, float], tuple[float, float, float]] | None = None,
     *,
     centered: bool = True,
-) -> Box:
-    """Return the foreground box: the given one, or a cube that extends one extent of the cameras in each direction.
+) -> Foreground:
+    """Return the foreground: a given box, or one around the surface points that belong to it.
 
-    SuGaR centers every box, even a given one, on the mean camera position. Here, a given box is used as it is, and the
-    automatic one is centered on the point that the cameras look at, or on the mean camera position if the cameras have
-    no common target.
+    If the cameras go around an object (see `target_ball`), these are the points that half of the cameras or more have
+    in their image, occluded or not: the region where their frusta meet. Otherwise they are all points.
 
     Args:
         cameras: cameras of the training photos.
-        bbox: two opposite corners, world units; None uses the automatic box.
-        centered: False centers the automatic box on the origin.
+        points: visible surface points.
+        bbox: two opposite corners, world units; None finds the box.
+        centered: False returns a cube around the origin, one extent of the cameras to each side.
     """
     if bbox is not None:
-        return Box(low=np.array(bbox[0], np.float64), high=np.array(bbox[1], np.float64))
-    extent = camera_extent(cameras)
+        return Foreground(box=Box(low=np.array(bbox[0], np.float64), high=np.array(bbox[1], np.float64)), kind="given")
     if not centered:
-        return Box.around(np.zeros(3), extent)
-    # Without cameras that are far away, whose poses are probably wrong.
-    positions = np.stack([camera.position.double().cpu().numpy() for camera in near_cameras(cameras)])
-    middle = focus_point(cameras).numpy()
-    mean = positions.mean(0)
-    # Nearly parallel optical axes, as in forward-facing captures, have no meaningful intersection.
-    if np.linalg.norm(middle - mean) > _MAX_TARGET_DISTANCE * extent:
-        middle = mean
-    return Box.around(middle, extent)
+        return Foreground(box=Box.around(np.zeros(3), camera_extent(cameras)), kind="origin")
+    near = near_cameras(cameras)
+    if target_ball(cameras) is not None:
+        common = points[_framed(near, points) >= _COMMON]
+        if len(common) >= _LEAST_POINTS:
+            return Foreground(box=_box_of(common, _OBJECT_TAIL), kind="object")
+    return Foreground(box=_box_of(points, _SEEN_TAIL), kind="seen")
+
+
+def _framed(cameras: Sequence[Camera], points: Float64[np.ndarray, "n 3"]) -> Float64[np.ndarray, " n"]:
+    """Return the fraction of the cameras in whose image each point is, occluded or not."""
+    counts = np.zeros(len(points))
+    positions = torch.from_numpy(points)
+    for camera in cameras:
+        pixels, depth = camera.to("cpu", torch.float64).project(positions)
+        column, row = pixels.unbind(-1)
+        inside = (depth > 0) & (column >= 0) & (row >= 0) & (column < camera.width) & (row < camera.height)
+        counts += inside.numpy()
+    return counts / len(cameras)
+
+
+def _box_of(points: Float64[np.ndarray, "n 3"], tail: float) -> Box:
+    """Return the box of points without the farthest on each side, a fraction `tail` of all, and with a margin."""
+    if not len(points):
+        return Box(low=np.zeros(3), high=np.zeros(3))
+    low, high = np.quantile(points, [tail, 1 - tail], axis=0)
+    margin = _MARGIN * float((high - low).max())
+    return Box(low=low - margin, high=high + margin)
 
 
 def background_box(cameras: Sequence[Camera], foreground: Box) -> Box:

@@ -3,9 +3,12 @@
 import math
 
 import numpy as np
-from jaxtyping import Float32, Float64
+from jaxtyping import Bool, Float32, Float64, Int64
+from scipy.ndimage import maximum_filter, minimum_filter
 
 from fieldwatch.recon.render import View
+
+_AROUND = 3  # pixels: near an edge, depth within this window counts
 
 
 class DepthMaps:
@@ -42,10 +45,50 @@ class DepthMaps:
             best = np.maximum(best, gap)
         return second
 
+    def sightings(
+        self,
+        points: Float64[np.ndarray, "n 3"],
+        tolerance: Float64[np.ndarray, " n"],
+        most: int,
+    ) -> Int64[np.ndarray, " n"]:
+        """Return the number of views that see points of a surface, counted up to a limit.
 
-def _gap(
-    points: Float64[np.ndarray, "n 3"], view: View, stride: int, depth: Float32[np.ndarray, "rows columns"]
-) -> Float64[np.ndarray, " n"]:
+        A view sees a point if its depth map has that depth there, or at a pixel beside it, to within the tolerance.
+
+        Args:
+            points: points of the surface.
+            tolerance: largest difference of depth for each point, world units.
+            most: limit of the count; points that reach it are not examined further.
+        """
+        counts = np.zeros(len(points), np.int64)
+        for view, stride, depth in self._maps:
+            left = np.flatnonzero(counts < most)
+            counts[left] += _seen(points[left], view, stride, depth, tolerance[left])
+        return counts
+
+
+def _seen(
+    points: Float64[np.ndarray, "n 3"],
+    view: View,
+    stride: int,
+    depth: Float32[np.ndarray, "rows columns"],
+    tolerance: Float64[np.ndarray, " n"],
+) -> Bool[np.ndarray, " n"]:
+    row, column, z, seen = _places(points, view)
+    # Empty and unknown pixels show no surface.
+    known = np.where(depth > 0, depth, np.nan)
+    nearest = minimum_filter(np.where(np.isnan(known), np.inf, known), _AROUND)
+    farthest = maximum_filter(np.where(np.isnan(known), -np.inf, known), _AROUND)
+    place = (row[seen] // stride, column[seen] // stride)
+    near, far = nearest[place] - tolerance[seen], farthest[place] + tolerance[seen]
+    seen[seen] = (z[seen] >= near) & (z[seen] <= far)
+    return seen
+
+
+def _places(
+    points: Float64[np.ndarray, "n 3"], view: View
+) -> tuple[Int64[np.ndarray, " n"], Int64[np.ndarray, " n"], Float64[np.ndarray, " n"], Bool[np.ndarray, " n"]]:
+    """Return row, column and depth of points, and whether they are in the image; elsewhere, row and column are 0."""
     pose = view.camera_from_world.double().cpu().numpy()
     x, y, z = (points @ pose[:3, :3].T + pose[:3, 3]).T
     ahead = z > view.near
@@ -54,8 +97,16 @@ def _gap(
     row = view.fy * y / safe + view.cy
     # Points outside the image are unknown to this view, not empty.
     visible = ahead & (column >= 0) & (column < view.width) & (row >= 0) & (row < view.height)
+    whole = [np.where(visible, each, 0.0).astype(np.int64) for each in (row, column)]
+    return whole[0], whole[1], z, visible
+
+
+def _gap(
+    points: Float64[np.ndarray, "n 3"], view: View, stride: int, depth: Float32[np.ndarray, "rows columns"]
+) -> Float64[np.ndarray, " n"]:
+    row, column, z, visible = _places(points, view)
     behind = np.zeros(len(points))
-    behind[visible] = depth[row[visible].astype(np.int64) // stride, column[visible].astype(np.int64) // stride]
+    behind[visible] = depth[row[visible] // stride, column[visible] // stride]
     # Both are along the optical axis. A depth of 0 means that nothing is behind the point.
     gap = np.where(behind > 0, behind - z, np.inf)
     return np.where(visible & ~np.isnan(behind), gap, -np.inf)

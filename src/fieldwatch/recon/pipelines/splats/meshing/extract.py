@@ -8,10 +8,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from jaxtyping import Float64
 
 from fieldwatch.recon.geometry import Camera
 from fieldwatch.recon.mesh import (
     DepthView,
+    MeshError,
     OrientedPoints,
     Triangles,
     cleaned,
@@ -22,9 +24,10 @@ from fieldwatch.recon.mesh import (
     without_small_pieces,
 )
 from fieldwatch.recon.pipelines.splats.hull import VisualHull, mask_of_photo
-from fieldwatch.recon.pipelines.splats.meshing.boxes import Box, background_box, foreground_box
+from fieldwatch.recon.pipelines.splats.meshing.boxes import Box, Foreground, background_box, find_foreground
 from fieldwatch.recon.pipelines.splats.meshing.budget import MemoryBudget
 from fieldwatch.recon.pipelines.splats.meshing.density import density_surface
+from fieldwatch.recon.pipelines.splats.meshing.depths import DepthMaps
 from fieldwatch.recon.pipelines.splats.meshing.options import ExtractOptions
 from fieldwatch.recon.pipelines.splats.meshing.regions import MeshRegion, Progress, poisson_region, refuse_empty
 from fieldwatch.recon.pipelines.splats.meshing.surface import OpaqueGaussians, VisibleSurface, surface_points
@@ -37,6 +40,8 @@ _MIN_RESOLUTION = 96
 _MAX_RESOLUTION = 384
 _CELLS_PER_PIXEL = 1.5
 _MAX_SNAP = 2.0  # maximum displacement of a vertex, cells
+_SEEN_CELLS = 3.0  # difference between the depths of a face and of a photo's rendered surface, cells
+_SEEN_SIDES = 0.25  # the same, in longest sides of the face
 _FUSION_SHARE = 0.6  # fraction of the remaining memory
 
 
@@ -84,7 +89,6 @@ def extract_mesh(
     gaussians = OpaqueGaussians.of(model, hull, bands=bands)
     views = tuple(map(_on_cpu, scene.training_views))
     cameras = tuple(scene.photos.cameras[i] for i in scene.photos.train)
-    foreground = foreground_box(cameras, options.bbox, centered=options.centered)
     visible = surface_points(
         gaussians,
         views,
@@ -96,25 +100,30 @@ def extract_mesh(
         seed=options.seed,
         on_view=lambda done: on_progress("surface points", done / len(views)),
     )
-    mesher = _RegionMesher(options, budget, gaussians, cameras, views, visible, foreground, on_progress)
+    every = OrientedPoints.joined(*visible.levels).points
+    foreground = find_foreground(cameras, every, options.bbox, centered=options.centered)
+    mesher = _RegionMesher(options, budget, gaussians, cameras, views, visible, foreground.box, on_progress)
     meshes: dict[str, Triangles] = {}
     notes = [_carved_note(gaussians.carved, len(hull))] if gaussians.carved else []
+    notes += foreground_notes(foreground, every, background=options.background)
     for level, points in zip(options.surface_level, visible.levels, strict=True):
         if options.method == "tsdf" and meshes:
             continue  # fusion has no levels and gives a single mesh
         name = "tsdf" if options.method == "tsdf" else f"level{level:g}"
         # Foreground and background are meshed separately, with different cell sizes.
-        inside = foreground.contains(points.points)
-        far = background_box(cameras, foreground).contains(points.points) & ~inside
+        inside = foreground.box.contains(points.points)
+        far = background_box(cameras, foreground.box).contains(points.points) & ~inside
         regions = mesher.regions(level, points.chosen(inside), points.chosen(far))
         notes += [f"{name}: {note}" for region in regions for note in region.notes]
-        meshes[name] = mesher.finished(regions, points)
+        meshes[name], removed = mesher.finished(regions, points)
+        notes += [f"{name}: {note}" for note in removed]
     facts = {
         "method": options.method,
         "opaque_gaussians": len(gaussians.ellipsoids.means),
         "carved_gaussians": gaussians.carved,
         "views": len(views),
-        "foreground": [foreground.low.tolist(), foreground.high.tolist()],
+        "foreground": [foreground.box.low.tolist(), foreground.box.high.tolist()],
+        "foreground_kind": foreground.kind,
         "points": {f"level{level:g}": len(p) for level, p in zip(options.surface_level, visible.levels, strict=True)},
         "meshes": {
             name: {"vertices": len(mesh.vertices), "triangles": len(mesh.faces)} for name, mesh in meshes.items()
@@ -213,8 +222,12 @@ class _RegionMesher:
         longest = float(np.ptp(points.points, axis=0).max())
         return int(np.clip(_CELLS_PER_PIXEL * longest / np.median(pixels), _MIN_RESOLUTION, _MAX_RESOLUTION))
 
-    def finished(self, regions: list[MeshRegion], points: OrientedPoints) -> Triangles:
-        """Join, decimate and snap the meshes of the regions, in SuGaR's order."""
+    def finished(self, regions: list[MeshRegion], points: OrientedPoints) -> tuple[Triangles, list[str]]:
+        """Join, decimate and snap the meshes of the regions, in SuGaR's order, and remove what no photo shows.
+
+        Returns:
+            The mesh, and notes about what was removed.
+        """
         self.on_progress("finishing", 0.0)
         meshes = [region.mesh for region in regions if region.mesh is not None]
         # Joined first, because the limit of the decimation is for foreground and background together.
@@ -227,12 +240,102 @@ class _RegionMesher:
         if self.options.snap and self.options.method == "poisson":
             # The foreground sets the cell size if there is one: the background's cells are much larger.
             near = points.chosen(self.foreground.contains(points.points)) if regions[0].mesh is not None else points
-            cell = float(np.ptp(near.points, axis=0).max()) / self.resolution(near)
-            mesh = snapped(mesh, points, farthest=_MAX_SNAP * cell)
+            mesh = snapped(mesh, points, farthest=_MAX_SNAP * self._cell(near))
             mesh = cleaned(mesh)  # a separate statement, so that the previous mesh and its cached properties are freed
             self.budget.release_freed()
+        mesh = facing_outward(mesh, points)
+        cut = self._seen(mesh, points)
         self.on_progress("finishing", 1.0)
-        return facing_outward(mesh, points)
+        return cut
+
+    def _cell(self, points: OrientedPoints) -> float:
+        """Return the size of the cells of a region with these points, world units."""
+        return float(np.ptp(points.points, axis=0).max()) / self.resolution(points) if len(points) else 0.0
+
+    def _tolerance(self, mesh: Triangles, points: OrientedPoints) -> Float64[np.ndarray, " m"]:
+        """Return the difference of depth within which a photo shows a face, by its region's cells and its own size."""
+        inside = self.foreground.contains(points.points)
+        near, far = (_SEEN_CELLS * self._cell(points.chosen(part)) for part in (inside, ~inside))
+        cells = np.where(self.foreground.contains(mesh.corners.mean(1)), near, max(near, far))
+        # The center of a large face may lie beside the surface.
+        return np.maximum(cells, _SEEN_SIDES * mesh.side_lengths.max(1))
+
+    def _seen(self, mesh: Triangles, points: OrientedPoints) -> tuple[Triangles, list[str]]:
+        """Remove surface that too few photos show, and all but the largest pieces; say how much that is."""
+        notes: list[str] = []
+        kept = mesh
+        if self.options.least_views and self.options.unseen == "trim":
+            tolerance = self._tolerance(mesh, points)
+            kept = seen_surface(mesh, self.visible.depths, self.options.least_views, tolerance)
+            if not len(kept.faces):
+                raise MeshError(
+                    f"no surface was found and nothing was written: fewer than {self.options.least_views} training "
+                    "photos show it; lower --least-views"
+                )
+            kept = without_small_pieces(cleaned(kept), least_share=self.options.least_piece)
+            notes += _removed_note(
+                mesh, kept, f"fewer than {self.options.least_views} training photos show it", "--least-views 0"
+            )
+        if self.options.pieces:
+            largest = largest_pieces(kept, self.options.pieces)
+            notes += _removed_note(
+                kept, largest, f"it is not part of the {self.options.pieces} largest pieces", "--pieces 0"
+            )
+            kept = largest
+        return kept, notes
+
+
+def foreground_notes(foreground: Foreground, points: Float64[np.ndarray, "n 3"], *, background: bool) -> list[str]:
+    """Return notes on the foreground: what it is if it was found, and what is left out.
+
+    Args:
+        foreground: the foreground.
+        points: all surface points.
+        background: whether the scene outside is meshed, too.
+    """
+    if not len(points):
+        return []
+    found = {
+        "object": f"the object is what at least half of the cameras have in their image: {foreground.box}",
+        "seen": f"the cameras do not go around an object, so all that they see is meshed: {foreground.box}",
+    }
+    outside = 1 - float(foreground.box.contains(points).mean())
+    left_out = f"{outside:.1%} of the surface points are outside of the foreground and left out: use --background to "
+    left_out += "mesh them, too, as for `mesh refine`"
+    notes = [found[foreground.kind]] if foreground.kind in found else []
+    return [*notes, left_out] if outside and not background else notes
+
+
+def seen_surface(mesh: Triangles, depths: DepthMaps, least: int, tolerance: Float64[np.ndarray, " m"]) -> Triangles:
+    """Return the faces that enough views see, with their neighbors, so that the edge is not ragged.
+
+    Args:
+        mesh: mesh to cut.
+        depths: depth maps of the views.
+        least: number of views that must see a face.
+        tolerance: for each face, the difference between its depth and that in the view, world units.
+    """
+    counts = depths.sightings(mesh.corners.mean(1), tolerance, least)
+    touched = np.zeros(len(mesh.vertices), bool)
+    touched[mesh.faces[counts >= least]] = True
+    keep = np.asarray(touched[mesh.faces].any(1), np.bool_)
+    return mesh if keep.all() else mesh.chosen(keep)
+
+
+def largest_pieces(mesh: Triangles, count: int) -> Triangles:
+    """Return the largest connected components by area."""
+    areas = np.bincount(mesh.pieces, mesh.areas)
+    keep = np.isin(mesh.pieces, np.argsort(-areas, kind="stable")[:count])
+    return mesh if keep.all() else cleaned(mesh.chosen(keep))
+
+
+def _removed_note(before: Triangles, after: Triangles, why: str, remedy: str) -> list[str]:
+    removed = len(before.faces) - len(after.faces)
+    if removed <= 0:
+        return []
+    share = 1 - float(after.areas.sum()) / float(before.areas.sum())
+    count = f"{removed:,} of {len(before.faces):,} triangles ({share:.1%} of the area)"
+    return [f"{count} are removed: {why}; {remedy} keeps them"]
 
 
 def joined(meshes: list[Triangles]) -> Triangles:

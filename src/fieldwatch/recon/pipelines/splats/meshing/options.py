@@ -20,17 +20,21 @@ class ExtractOptions:
             4.2: 0.3; 0.1 is fuller, 0.5 tighter).
         method: reconstruction method: screened Poisson reconstruction of points on the level set (poisson), TSDF fusion
             of rendered depth maps (tsdf), or marching cubes on the density of the Gaussians (density).
-        bbox: two opposite corners of the foreground box, in world units; None derives it from the cameras.
-        centered: center the foreground box on the point that the cameras look at instead of the origin.
+        bbox: two opposite corners of the foreground box, in world units; None finds the object that the cameras go
+            around, or takes all that they see (rooms, forward-facing captures).
+        centered: with False, the foreground box is a cube around the origin, one extent of the cameras to each side.
         points: maximum number of points on each level set; SuGaR uses 10,000,000.
         resolution: number of grid cells along the longest side of the foreground; None derives it from the photos'
             resolution, between 96 and 384.
-        background: also mesh the scene outside the foreground, into the same file.
+        background: also mesh the scene outside the foreground, into the same file. `fieldwatch mesh refine` needs it,
+            if the photos show more than the object.
         trim: surface without a sample nearby is removed where its sampling density falls below this fraction of the
             rest; 0 keeps all (SuGaR removes the most thinly sampled tenth, with or without samples nearby).
         unseen: treatment of surface that no photo shows: trim removes it; close keeps it unless a photo has seen the
             space there empty, which gives a closed mesh.
+        least_views: surface that fewer training photos show is removed; 0 keeps all. Not with ``unseen="close"``.
         least_piece: connected components with a smaller fraction of the faces are removed; 0 keeps all.
+        pieces: number of connected components to keep, the largest ones by area; 0 keeps all.
         triangles: maximum number of triangles of the whole mesh; 0 for no limit. None selects 200,000, unless
             ``vertices`` is given.
         vertices: maximum number of vertices of the whole mesh.
@@ -45,10 +49,12 @@ class ExtractOptions:
     centered: bool = True
     points: int = 1_000_000
     resolution: int | None = None
-    background: bool = True
+    background: bool = False
     trim: float = 0.1
     unseen: Literal["trim", "close"] = "trim"
+    least_views: int = 1
     least_piece: float = 0.01
+    pieces: int = 0
     triangles: int | None = None
     vertices: int | None = None
     snap: bool = True
@@ -67,6 +73,8 @@ class ExtractOptions:
                 f"--surface-level must hold densities greater than 0 and less than 1, got {self.surface_level}; try 0.3"
             )
         for name, least, value in (
+            ("least-views", 0, self.least_views),
+            ("pieces", 0, self.pieces),
             ("points", 1000, self.points),
             ("resolution", 32, self.resolution),
             # A tetrahedron is the smallest closed mesh; 0 triangles means no limit.

@@ -10,7 +10,7 @@ from fieldwatch.recon.pipelines.splats.meshing.surface import OPAQUE
 from fieldwatch.recon.pipelines.splats.model import SplatModel
 from fieldwatch.recon.pipelines.splats.scene import Scene
 
-QUICK_OPTIONS = ExtractOptions(points=200_000, resolution=128, background=False, triangles=0)
+QUICK_OPTIONS = ExtractOptions(points=200_000, resolution=128, triangles=0)
 """Coarser than the defaults of `fieldwatch mesh extract`, and foreground only: seconds instead of minutes."""
 
 

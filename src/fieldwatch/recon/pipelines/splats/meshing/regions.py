@@ -95,7 +95,7 @@ def _too_few_points(name: str, count: int) -> str:
     remedy = (
         "give the box of the object with --bbox"
         if name == "foreground"
-        else "use --no-background if the scene has none"
+        else "leave --background out if the scene has none"
     )
     return f"the {name} has {count} surface points, too few for a surface, and is skipped: {remedy}"
 
