@@ -55,7 +55,7 @@ HEALTHY: tuple[Healthy, ...] = (
     dataclasses.replace(LOANS, good=0.65).healthy("loans a quarter of the labels wrong", noise=0.25),
     LOANS.healthy("loans stops early and goes back", epochs=30, patience=3, drop=0.0, decay=0.0),
     FEW.healthy("few labels"),
-    RING.healthy("ring"),
+    RING.healthy("ring of clusters"),
     PARITY.healthy("parity after a plateau"),
     SMS.healthy("messages"),
     *HEALTHY_PIPELINES,
