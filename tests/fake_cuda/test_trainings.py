@@ -256,8 +256,13 @@ def test_a_mesh_is_refined_on_the_device(fake_cuda, data, benchmark, tmp_path):
     assert whole.losses == pytest.approx(on_cpu.losses, rel=1e-2)
     train(words, tmp_path / "refined", stop=5)
     again = train(words, tmp_path / "refined", stop=9)
+    saved = Checkpoints(tmp_path / "refined" / "checkpoints")
+    # The process ends without its last checkpoint, and is started again.
+    shutil.rmtree(saved.find(saved.steps()[-1]).path)
+    restarted = train(words, tmp_path / "refined", stop=9)
     if fake_cuda.counts:
         assert_same_state(again, whole)
+        assert_same_state(restarted, whole)
 
 
 @pytest.mark.pretended
