@@ -265,17 +265,14 @@ class _RegionMesher:
         notes: list[str] = []
         kept = mesh
         if self.options.least_views and self.options.unseen == "trim":
+            least = self.options.least_views
+            unseen = "no training photo shows it" if least == 1 else f"fewer than {least} training photos show it"
             tolerance = self._tolerance(mesh, points)
-            kept = seen_surface(mesh, self.visible.depths, self.options.least_views, tolerance)
+            kept = seen_surface(mesh, self.visible.depths, least, tolerance)
             if not len(kept.faces):
-                raise MeshError(
-                    f"no surface was found and nothing was written: fewer than {self.options.least_views} training "
-                    "photos show it; lower --least-views"
-                )
+                raise MeshError(f"no surface was found and nothing was written: {unseen}; lower --least-views")
             kept = without_small_pieces(cleaned(kept), least_share=self.options.least_piece)
-            notes += _removed_note(
-                mesh, kept, f"fewer than {self.options.least_views} training photos show it", "--least-views 0"
-            )
+            notes += _removed_note(mesh, kept, unseen, "--least-views 0")
         if self.options.pieces:
             largest = largest_pieces(kept, self.options.pieces)
             notes += _removed_note(
