@@ -485,6 +485,7 @@ def write_mesh_file(path):
 
 def test_missing_kernels_are_a_warning_with_the_reason(monkeypatch):
     monkeypatch.setattr(kernels, "native_available", lambda: (False, "no C compiler"))
+    monkeypatch.setattr(kernels, "native_note", lambda: "the native kernels are not used (no C compiler)")
     check = kernels.check_kernels()
     (finding,) = check.findings
     assert (finding.name, finding.severity) == ("kernels", "warning")

@@ -8,6 +8,7 @@ from scipy.ndimage import maximum_filter, minimum_filter
 
 from fieldwatch.recon.render import View
 
+_POINTS_AT_ONCE = 1 << 15
 _AROUND = 3  # pixels: near an edge, depth within this window counts
 
 
@@ -62,27 +63,19 @@ class DepthMaps:
         """
         counts = np.zeros(len(points), np.int64)
         for view, stride, depth in self._maps:
+            # Empty and unknown pixels show no surface.
+            known = depth > 0
+            nearest = minimum_filter(np.where(known, depth, np.inf), _AROUND)
+            farthest = maximum_filter(np.where(known, depth, -np.inf), _AROUND)
             left = np.flatnonzero(counts < most)
-            counts[left] += _seen(points[left], view, stride, depth, tolerance[left])
+            for start in range(0, len(left), _POINTS_AT_ONCE):
+                some = left[start : start + _POINTS_AT_ONCE]
+                row, column, z, seen = _places(points[some], view)
+                place = (row[seen] // stride, column[seen] // stride)
+                slack = tolerance[some][seen]
+                seen[seen] = (z[seen] >= nearest[place] - slack) & (z[seen] <= farthest[place] + slack)
+                counts[some] += seen
         return counts
-
-
-def _seen(
-    points: Float64[np.ndarray, "n 3"],
-    view: View,
-    stride: int,
-    depth: Float32[np.ndarray, "rows columns"],
-    tolerance: Float64[np.ndarray, " n"],
-) -> Bool[np.ndarray, " n"]:
-    row, column, z, seen = _places(points, view)
-    # Empty and unknown pixels show no surface.
-    known = np.where(depth > 0, depth, np.nan)
-    nearest = minimum_filter(np.where(np.isnan(known), np.inf, known), _AROUND)
-    farthest = maximum_filter(np.where(np.isnan(known), -np.inf, known), _AROUND)
-    place = (row[seen] // stride, column[seen] // stride)
-    near, far = nearest[place] - tolerance[seen], farthest[place] + tolerance[seen]
-    seen[seen] = (z[seen] >= near) & (z[seen] <= far)
-    return seen
 
 
 def _places(

@@ -42,6 +42,7 @@ _CELLS_PER_PIXEL = 1.5
 _MAX_SNAP = 2.0  # maximum displacement of a vertex, cells
 _SEEN_CELLS = 3.0  # difference between the depths of a face and of a photo's rendered surface, cells
 _SEEN_SIDES = 0.25  # the same, in longest sides of the face
+_FACES_AT_ONCE = 1 << 15
 _FUSION_SHARE = 0.6  # fraction of the remaining memory
 
 
@@ -231,10 +232,15 @@ class _RegionMesher:
         self.on_progress("finishing", 0.0)
         meshes = [region.mesh for region in regions if region.mesh is not None]
         # Joined first, because the limit of the decimation is for foreground and background together.
-        mesh = joined(meshes)
+        mesh, notes = self._seen(joined(meshes), points)
+        del meshes
         self.budget.release_freed()
+        # After the cut, so that the mesh has as many triangles as were asked for.
         if self.options.limit is not None:
             mesh = cleaned(decimated(mesh, **self.options.limit))
+            self.budget.release_freed()
+        elif notes:
+            mesh = cleaned(mesh)
             self.budget.release_freed()
         # The vertices of the other methods are already on the level set or the fused depth.
         if self.options.snap and self.options.method == "poisson":
@@ -244,9 +250,8 @@ class _RegionMesher:
             mesh = cleaned(mesh)  # a separate statement, so that the previous mesh and its cached properties are freed
             self.budget.release_freed()
         mesh = facing_outward(mesh, points)
-        cut = self._seen(mesh, points)
         self.on_progress("finishing", 1.0)
-        return cut
+        return mesh, notes
 
     def _cell(self, points: OrientedPoints) -> float:
         """Return the size of the cells of a region with these points, world units."""
@@ -256,9 +261,13 @@ class _RegionMesher:
         """Return the difference of depth within which a photo shows a face, by its region's cells and its own size."""
         inside = self.foreground.contains(points.points)
         near, far = (_SEEN_CELLS * self._cell(points.chosen(part)) for part in (inside, ~inside))
-        cells = np.where(self.foreground.contains(mesh.corners.mean(1)), near, max(near, far))
-        # The center of a large face may lie beside the surface.
-        return np.maximum(cells, _SEEN_SIDES * mesh.side_lengths.max(1))
+        found: list[Float64[np.ndarray, " m"]] = []
+        for corners in _corners(mesh):
+            cells = np.where(self.foreground.contains(corners.mean(1)), near, max(near, far))
+            sides = np.linalg.norm(np.roll(corners, -1, axis=1) - corners, axis=2)
+            # The center of a large face may lie beside the surface.
+            found.append(np.maximum(cells, _SEEN_SIDES * sides.max(1)))
+        return np.concatenate(found)
 
     def _seen(self, mesh: Triangles, points: OrientedPoints) -> tuple[Triangles, list[str]]:
         """Remove surface that too few photos show, and all but the largest pieces; say how much that is."""
@@ -267,11 +276,11 @@ class _RegionMesher:
         if self.options.least_views and self.options.unseen == "trim":
             least = self.options.least_views
             unseen = "no training photo shows it" if least == 1 else f"fewer than {least} training photos show it"
-            tolerance = self._tolerance(mesh, points)
-            kept = seen_surface(mesh, self.visible.depths, least, tolerance)
+            kept = seen_surface(mesh, self.visible.depths, least, self._tolerance(mesh, points))
             if not len(kept.faces):
                 raise MeshError(f"no surface was found and nothing was written: {unseen}; lower --least-views")
-            kept = without_small_pieces(cleaned(kept), least_share=self.options.least_piece)
+            if kept is not mesh:
+                kept = without_small_pieces(kept, least_share=self.options.least_piece)
             notes += _removed_note(mesh, kept, unseen, "--least-views 0")
         if self.options.pieces:
             largest = largest_pieces(kept, self.options.pieces)
@@ -312,7 +321,8 @@ def seen_surface(mesh: Triangles, depths: DepthMaps, least: int, tolerance: Floa
         least: number of views that must see a face.
         tolerance: for each face, the difference between its depth and that in the view, world units.
     """
-    counts = depths.sightings(mesh.corners.mean(1), tolerance, least)
+    centers = np.concatenate([corners.mean(1) for corners in _corners(mesh)])
+    counts = depths.sightings(centers, tolerance, least)
     touched = np.zeros(len(mesh.vertices), bool)
     touched[mesh.faces[counts >= least]] = True
     keep = np.asarray(touched[mesh.faces].any(1), np.bool_)
@@ -323,16 +333,27 @@ def largest_pieces(mesh: Triangles, count: int) -> Triangles:
     """Return the largest connected components by area."""
     areas = np.bincount(mesh.pieces, mesh.areas)
     keep = np.isin(mesh.pieces, np.argsort(-areas, kind="stable")[:count])
-    return mesh if keep.all() else cleaned(mesh.chosen(keep))
+    return mesh if keep.all() else mesh.chosen(keep)
 
 
 def _removed_note(before: Triangles, after: Triangles, why: str, remedy: str) -> list[str]:
     removed = len(before.faces) - len(after.faces)
     if removed <= 0:
         return []
-    share = 1 - float(after.areas.sum()) / float(before.areas.sum())
+    share = 1 - _area(after) / _area(before)
     count = f"{removed:,} of {len(before.faces):,} triangles ({share:.1%} of the area)"
     return [f"{count} are removed: {why}; {remedy} keeps them"]
+
+
+def _area(mesh: Triangles) -> float:
+    spans = (np.diff(corners, axis=1) for corners in _corners(mesh))
+    return sum(float(np.linalg.norm(np.cross(each[:, 0], each[:, 1]), axis=1).sum()) for each in spans) / 2
+
+
+def _corners(mesh: Triangles) -> Iterator[Float64[np.ndarray, "m 3 3"]]:
+    """Yield the corners of the faces in parts, because what a mesh computes for all of them it also keeps in memory."""
+    for start in range(0, len(mesh.faces), _FACES_AT_ONCE):
+        yield mesh.vertices[mesh.faces[start : start + _FACES_AT_ONCE]]
 
 
 def joined(meshes: list[Triangles]) -> Triangles:
