@@ -134,9 +134,8 @@ class NoProgress(HealthRule):
             return ()
         for name, better in judged.items():
             values = history[name].values
-            gains = np.array([gain_over(float(values[0]), float(value), better) for value in values[1:]])
+            gains, usual = self._gains(values, better)
             # A single good evaluation shows that a run has learned something, even if it was lost later.
-            usual = float(np.median(gains[len(gains) // 2 :]))
             bound = abs(float(values[0]))
             if not np.isfinite(gains).all() or usual > self.gain * bound or gains.max() > self.once * bound:
                 return ()
@@ -157,15 +156,10 @@ class NoProgress(HealthRule):
             return None
         for name, better in judged.items():
             values = history[name].values
-            if not np.isfinite(values).all():
-                continue
-            first = float(values[0])
-            gains = [gain_over(first, float(value), better) for value in values[1:]]
-            usual = float(np.median(gains[len(gains) // 2 :]))
-            if max(gains) <= self.gain * abs(first) and usual < -self.worse * abs(first):
+            if self._became_worse(values, better):
                 text = (
-                    f"{name} went from {number(first)} to {number(values[-1])} and was never better than at the first "
-                    "evaluation: training makes it worse than no training (a wrong sign, or wrong targets)."
+                    f"{name} went from {number(values[0])} to {number(values[-1])} and was never better than at the "
+                    "first evaluation: training makes it worse than no training (a wrong sign, or wrong targets)."
                 )
                 return self.finding(int(history[name].steps[-1]), text, subject=name)
         return None
@@ -178,22 +172,32 @@ class NoProgress(HealthRule):
         for name, better in judged.items():
             series = history[name]
             values = series.values
-            if not name_words(name) & _RESULTS or not np.isfinite(values).all():
+            if not name_words(name) & _RESULTS:
                 continue
-            first = float(values[0])
-            gains = [gain_over(first, float(value), better) for value in values[1:]]
-            usual = float(np.median(gains[len(gains) // 2 :]))
             at = mean_until(loss.values, loss.steps, float(series.steps[0]), width=8)
             ended = loss_ends(loss.values)[1]
             fallen = at - ended > self.still * at
-            if fallen and max(gains) <= self.gain * abs(first) and usual < -self.worse * abs(first):
+            if fallen and self._became_worse(values, better):
                 text = (
-                    f"{name} went from {number(first)} to {number(values[-1])} and was never better than at the first "
-                    f"evaluation, while {tags.TOTAL} fell from {number(at)} to {number(ended)}: what is trained is not "
+                    f"{name} went from {number(values[0])} to {number(values[-1])} and was never better than at the "
+                    f"first evaluation, while {tags.TOTAL} fell from {number(at)} to {number(ended)}: what is trained is not "
                     "what is evaluated (another format or scale of targets or inputs, a sign), or it is overfitting."
                 )
                 return self.finding(int(series.steps[-1]), text, subject=name)
         return None
+
+    def _gains(self, values: NDArray[np.float64], better: Direction) -> tuple[NDArray[np.float64], float]:
+        """Return the gain of each later evaluation over the first one, and the usual gain in the second half."""
+        gains = np.array([gain_over(float(values[0]), float(value), better) for value in values[1:]])
+        return gains, float(np.median(gains[len(gains) // 2 :]))
+
+    def _became_worse(self, values: NDArray[np.float64], better: Direction) -> bool:
+        """Return whether no evaluation was better than the first one, and the later ones are clearly worse."""
+        if not np.isfinite(values).all():
+            return False
+        gains, usual = self._gains(values, better)
+        first = abs(float(values[0]))
+        return float(gains.max()) <= self.gain * first and usual < -self.worse * first
 
     def _unmoved(self, history: History) -> Finding | None:
         """Return a finding if no held-out result is better than at the first evaluation, whatever the loss does."""

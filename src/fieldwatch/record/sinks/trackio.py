@@ -58,7 +58,6 @@ class Trackio:
         self._config: dict[str, Any] = {}
         self._run: Any = None
         self._identity: str | None = None
-        self._resumed = False
         self._step = 0
         self._skip = {"step": -1, "epoch": -1}
 
@@ -113,7 +112,6 @@ class Trackio:
         self.close()
         self._name = str(mark["name"]) if mark else self._wanted
         self._identity = str(mark["id"]) if mark else None
-        self._resumed = mark is not None
         self._skip = {"step": -1, "epoch": -1}
         if mark:
             self._skip = {
@@ -140,15 +138,14 @@ class Trackio:
                     name=self._name,
                     config=self._config,
                     # A new run may not have the name of an old one.
-                    resume="allow" if self._resumed else "never",
+                    resume="never" if self._identity is None else "allow",
                     embed=False,
                     auto_log_cpu=False,
                     auto_log_gpu=False,
                 )
             self._name = self._run.name
-            self._identity = str(self._run.id)
             # Opened again, it is the same run.
-            self._resumed = True
+            self._identity = str(self._run.id)
         return self._run
 
     def _alert(self, title: str, text: str, level: str, step: int) -> None:

@@ -42,11 +42,6 @@ class MaskHull:
         enough = seen >= max(2, len(self._views) // 3)
         self._chosen = enough & (against <= np.ceil(_DISSENT * seen))
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether no point is left."""
-        return not self._chosen.any()
-
     def silhouette(self, view: MaskingView) -> Bool[np.ndarray, "height width"]:
         """Return the pixels of a photo at which the hull is."""
         found = np.zeros(view.image.shape[:2], bool)

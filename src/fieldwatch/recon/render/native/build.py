@@ -22,7 +22,6 @@ FLAGS = [
 That flag assumes that NaN never occurs, but a NaN must fail a bounds check. At link time it would flush denormals to
 zero in the whole process. The kernels are vectorized explicitly, so it would not make them faster."""
 _COMPILERS = ("cc", "gcc", "clang")
-_SEVERAL_THREADS = "kernels"
 _ONE_THREAD = "one-thread"
 _PATIENCE = 300  # time limit of the compiler in seconds; it usually takes two
 
@@ -63,8 +62,9 @@ def built() -> Path:
     Raises:
         NativeUnavailable: there is no compiler, the compiler failed, or the cache is not writable.
     """
-    several = _library(parallel=True)
-    one = _library(parallel=False)
+    digest = _digest()
+    several = cache_folder() / f"kernels-{digest}.so"
+    one = cache_folder() / f"{_ONE_THREAD}-{digest}.so"
     for kept in (several, one):
         if kept.exists():
             return kept
@@ -84,12 +84,12 @@ def is_parallel(library: Path) -> bool:
     return not library.name.startswith(_ONE_THREAD)
 
 
-def _library(*, parallel: bool) -> Path:
-    digest = hashlib.sha256(" ".join([platform.machine(), sys.platform, *flags(parallel=parallel)]).encode())
+def _digest() -> str:
+    digest = hashlib.sha256(" ".join([platform.machine(), sys.platform, *flags()]).encode())
     # Names are part of the digest, so that renaming or moving a file rebuilds too.
     for source in sorted(SOURCES.glob("*.[ch]")):
         digest.update(source.name.encode() + b"\0" + source.read_bytes())
-    return cache_folder() / f"{_SEVERAL_THREADS if parallel else _ONE_THREAD}-{digest.hexdigest()[:20]}.so"
+    return digest.hexdigest()[:20]
 
 
 def _compiler() -> list[str]:
