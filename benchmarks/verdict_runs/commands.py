@@ -14,7 +14,7 @@ from fieldwatch import read_history
 from fieldwatch.cli import main
 from fieldwatch.health.visits import Visits
 
-from .cases import NUMBER, Healthy, Plant, RefusedError, Train
+from .cases import NUMBER, Fault, Healthy, Plant, RefusedError, Train
 from .faults import FAULTS
 from .scenes import REAL, Spoil
 
@@ -96,7 +96,7 @@ class Command:
     def spoilt(
         self,
         name: str,
-        fault: str,
+        fault: str | Fault,
         *spoils: Spoil,
         names: Sequence[str] = (),
         repaired: Callable[[str], Train] | None = None,
@@ -104,14 +104,14 @@ class Command:
         """Plant a fault in the data; the repair is the sound data, unless another one is given."""
         return Plant(
             name=name,
-            fault=FAULTS[fault],
+            fault=fault if isinstance(fault, Fault) else FAULTS[fault],
             broken=self.train(*spoils),
             repaired=repaired or (lambda _: self.train()),
             good=self.good,
             names=tuple(names),
         )
 
-    def flagged(self, name: str, fault: str, flags: str, *, good: float | None = None, also: str = "") -> Plant:
+    def flagged(self, name: str, fault: str | Fault, flags: str, *, good: float | None = None, also: str = "") -> Plant:
         """Plant flags; the repair sets those that the remedy names to the advised values, or leaves them out."""
 
         def repaired(advice: str) -> Train:
@@ -119,7 +119,7 @@ class Command:
 
         return Plant(
             name=name,
-            fault=FAULTS[fault],
+            fault=fault if isinstance(fault, Fault) else FAULTS[fault],
             broken=self.train(more=f"{also} {flags}"),
             repaired=repaired,
             good=self.good if good is None else good,
@@ -148,11 +148,15 @@ def run_command(words: Sequence[str]) -> None:
         raise RuntimeError(f"fieldwatch {' '.join(words[:2])} ended with {code}")
 
 
-def spot_normals(folder: Path) -> None:
-    """Render six views of the cow."""
-    mesh = REAL / "meshes" / "spot" / "spot_triangulated.obj"
-    words = "--views 6 --size 32 --format npy --depth none"
-    run_command(["data", "render-normals", str(mesh), "--out", str(folder), *words.split()])
+def spot_normals(views: int, size: int, more: str = "") -> Spoil:
+    """Return what renders normal maps of the cow, with more flags of `fieldwatch data render-normals`."""
+
+    def write(folder: Path) -> None:
+        mesh = REAL / "meshes" / "spot" / "spot_triangulated.obj"
+        words = f"--views {views} --size {size} --format npy --depth none {more}"
+        run_command(["data", "render-normals", str(mesh), "--out", str(folder), *words.split()])
+
+    return write
 
 
 def advised_flags(flags: str, advice: str) -> str:

@@ -32,6 +32,10 @@ class Ran:
     figure: float | None = None
     seconds: float = 0.0
 
+    def reaches(self, good: float) -> bool:
+        """Return whether the run is sound: whether it ended, with a figure of merit that is good enough."""
+        return self.figure is not None and self.figure >= good
+
     @property
     def serious(self) -> list[dict[str, Any]]:
         """Findings above a note, the reason of a refusal first and that of a crash last, as they are printed."""

@@ -1,4 +1,4 @@
-"""Kinds of faults, and the words that a reader would accept for a fact, as sets d and e use them."""
+"""Kinds of faults, and the words that a reader would accept for a fact, as sets d to f use them."""
 
 from verdict_runs.scripts import Fix, Named
 
@@ -10,6 +10,8 @@ SILENT = "parts that do not learn"
 MISMATCH = "training and evaluation differ"
 NUMBERS = "numbers of the machine"
 RESUME = "continued wrongly"
+SEEN = "training sees the answer"
+BACKWARD = "wrong sign or order"
 
 # The words for a symptom are in all causes of their kind.
 STUCK = (
@@ -29,6 +31,8 @@ DEAD = (
     r"never (receive|change)|unchanged|detach|frozen"
 )
 HELD = r"optimizer|not (held|updated|stepped|trained)|unchanged|never (changes|updated)"
+PAIRS = r"target|label|truth|annotation|pair|align|shuffl|order|data|mapping"
+INPUTS = rf"{PAIRS}|input|feature|preprocess|transform|normali[sz]|scal|augment"
 COLLAPSE = r"collaps|diversity|spread|modes?\b|degenerat|entropy|determinis"
 
 

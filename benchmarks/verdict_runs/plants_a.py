@@ -135,7 +135,7 @@ SOLID = Command(
 )
 SURFACE = "--regularization planar --surface-from 3000 --growth-until 3000 --depth-normal-from 3000"
 SOLID_VIEWS = dataclasses.replace(SOLID, figure=worst_view, good=-2.5)
-SPOT = Command(pipeline="normals", words=f"{NORMALS} --steps 300", write=spot_normals, good=-9.0)
+SPOT = Command(pipeline="normals", words=f"{NORMALS} --steps 300", write=spot_normals(6, 32), good=-9.0)
 BUNNY = Command(pipeline="video", words=f"{VIDEO} --epochs 60", write=scenes.bunny_frames(16, (64, 32)), good=24.0)
 
 

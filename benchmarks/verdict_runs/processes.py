@@ -23,8 +23,8 @@ LIMIT = 300.0
 """Seconds after which a run is ended."""
 
 
-def work(order: Order, seed: int, answer: Path) -> None:
-    """Train and judge one run in this process, and write what it left into a file."""
+def work(order: Order, seed: int, answer: Path, *, examined: bool) -> None:
+    """Train one run in this process, ask for its verdict if that is wanted, and write what it left into a file."""
     import torch  # noqa: PLC0415  the process that starts the others need not have it
 
     from .sets import training_of  # noqa: PLC0415  the same
@@ -46,7 +46,7 @@ def work(order: Order, seed: int, answer: Path) -> None:
         ended = "raised"
         message = f"{type(error).__name__}: {error}"
         traceback.print_exc()
-    exit_code, findings, deaths = _health(folder)
+    exit_code, findings, deaths = _health(folder) if examined else (0, [], [])
     used = resource.getrusage(resource.RUSAGE_SELF)
     ran = Ran(
         ended=ended,
@@ -81,8 +81,14 @@ class _Running:
     until: float
 
 
-def run_orders(
-    orders: Sequence[Order], *, seed: int, jobs: int, after: Callable[[Order, Ran], Sequence[Order]], keep: Path | None
+def run_orders(  # noqa: PLR0913  what to run, and how
+    orders: Sequence[Order],
+    *,
+    seed: int,
+    jobs: int,
+    after: Callable[[Order, Ran], Sequence[Order]],
+    keep: Path | None = None,
+    examined: bool = True,
 ) -> None:
     """Make runs, several at a time.
 
@@ -92,6 +98,7 @@ def run_orders(
         jobs: number of processes.
         after: called with each run that is over; returns further ones.
         keep: folder that keeps the run folders; None to remove them.
+        examined: ask for the verdict on each run.
     """
     context = multiprocessing.get_context("forkserver")
     # The process that forks the others imports what they need once; it does not inherit sys.path.
@@ -110,7 +117,7 @@ def run_orders(
                 shutil.rmtree(folder, ignore_errors=True)
                 folder.mkdir(parents=True)
                 answer = folder / "answer.json"
-                process = context.Process(target=work, args=(order, seed, answer))
+                process = context.Process(target=work, args=(order, seed, answer), kwargs={"examined": examined})
                 process.start()
                 running.append(_Running(order=order, process=process, answer=answer, until=time.monotonic() + LIMIT))
             for one in list(running):

@@ -185,6 +185,24 @@ def scale_focal(factor: float) -> Spoil:
     return spoil
 
 
+def scale_points(factor: float) -> Spoil:
+    """Multiply the coordinates of all points of a scene, but not its cameras."""
+
+    def spoil(scene: Path) -> None:
+        path = scene / "sparse" / "0" / "points3D.bin"
+        data = bytearray(path.read_bytes())
+        (count,) = struct.unpack_from("<Q", data)
+        at = 8
+        for _ in range(count):
+            place = struct.unpack_from("<3d", data, at + 8)
+            struct.pack_into("<3d", data, at + 8, *(factor * value for value in place))
+            (many,) = struct.unpack_from("<Q", data, at + 43)
+            at += 51 + 8 * many
+        path.write_bytes(bytes(data))
+
+    return spoil
+
+
 def change_photo(index: int, change: Callable[[np.ndarray], np.ndarray]) -> Spoil:
     """Change the pixels of one photo, given as float array of 0 to 1, shape [height, width, 3]."""
 

@@ -1,7 +1,6 @@
 """Plants and healthy runs of the pipelines: small photos, normal maps of a cow, frames of a rabbit."""
 
 import dataclasses
-import struct
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +9,7 @@ from PIL import Image
 
 from verdict_runs import scenes
 from verdict_runs.cases import Fault, Healthy, Plant
-from verdict_runs.commands import NORMALS, SPLATS, VIDEO, Command, last_value, run_command, worst_view
+from verdict_runs.commands import NORMALS, SPLATS, VIDEO, Command, last_value, spot_normals, worst_view
 from verdict_runs.scenes import Spoil, normal_files, read_registered, write_registered
 
 Array = np.ndarray
@@ -70,31 +69,6 @@ def move_sideways(index: int, distance: float) -> Spoil:
     return spoil
 
 
-def scale_points(factor: float) -> Spoil:
-    """Multiply the coordinates of all points of a scene, but not its cameras."""
-
-    def spoil(scene: Path) -> None:
-        path = scene / "sparse" / "0" / "points3D.bin"
-        data = bytearray(path.read_bytes())
-        (count,) = struct.unpack_from("<Q", data)
-        at = 8
-        for _ in range(count):
-            place = struct.unpack_from("<3d", data, at + 8)
-            struct.pack_into("<3d", data, at + 8, *(factor * value for value in place))
-            (many,) = struct.unpack_from("<Q", data, at + 43)
-            at += 51 + 8 * many
-        path.write_bytes(bytes(data))
-
-    return spoil
-
-
-def cow_normals(folder: Path) -> None:
-    """Render seven views of the cow."""
-    mesh = scenes.REAL / "meshes" / "spot" / "spot_triangulated.obj"
-    words = "--views 7 --size 26 --format npy --depth none --elevations 30 -25 50"
-    run_command(["data", "render-normals", str(mesh), "--out", str(folder), *words.split()])
-
-
 def change_normals(change: Callable[[Array], Array]) -> Spoil:
     """Change the normals of all views."""
 
@@ -125,19 +99,11 @@ COURT = Command(
     good=18.0,
 )
 COURT_VIEWS = dataclasses.replace(COURT, figure=worst_view, good=-1.55)
-COW = Command(pipeline="normals", words=f"{NORMALS} --steps 100", write=cow_normals, good=-10.0)
+COW = Command(
+    pipeline="normals", words=f"{NORMALS} --steps 100", write=spot_normals(7, 26, "--elevations 30 -25 50"), good=-10.0
+)
 RABBIT = Command(pipeline="video", words=f"{VIDEO} --epochs 45", write=scenes.bunny_frames(14, (48, 24), 9), good=22.0)
 RABBIT_FRAMES = dataclasses.replace(RABBIT, figure=last_value("Eval/PSNR_Stats/train_min"), good=22.5)
-
-
-def spoilt(command: Command, name: str, fault: Fault, *spoils: Spoil, names: tuple[str, ...] = ()) -> Plant:
-    """Plant a fault in the data."""
-    return dataclasses.replace(command.spoilt(name, "wrong sample", *spoils, names=names), fault=fault)
-
-
-def flagged(command: Command, name: str, fault: Fault, flags: str) -> Plant:
-    """Plant flags."""
-    return dataclasses.replace(command.flagged(name, "rate too high", flags), fault=fault)
 
 
 def settings(cause: str, remedy: str) -> Fault:
@@ -146,44 +112,38 @@ def settings(cause: str, remedy: str) -> Fault:
 
 
 PIPELINES: tuple[Plant, ...] = (
-    spoilt(COURT_VIEWS, "court one photo mirrored", PHOTO, scenes.change_photo(5, mirrored), names=("view_005",)),
-    spoilt(
-        COURT_VIEWS,
+    COURT_VIEWS.spoilt("court one photo mirrored", PHOTO, scenes.change_photo(5, mirrored), names=("view_005",)),
+    COURT_VIEWS.spoilt(
         "court one photo black",
         PHOTO,
         scenes.change_photo(7, lambda pixels: 0 * pixels),
         names=("view_007",),
     ),
-    spoilt(
-        COURT_VIEWS,
+    COURT_VIEWS.spoilt(
         "court one photo in blue, green, red",
         PHOTO,
         scenes.change_photo(9, lambda pixels: pixels[..., ::-1]),
         names=("view_009",),
     ),
-    spoilt(COURT_VIEWS, "court one camera moved aside", PHOTO, move_sideways(3, 0.7), names=("view_003",)),
-    spoilt(COURT, "court photos one name off", POSES, roll_names),
-    spoilt(COURT, "court all photos mirrored", POSES, change_photos(mirrored, 13)),
-    flagged(
-        COURT,
+    COURT_VIEWS.spoilt("court one camera moved aside", PHOTO, move_sideways(3, 0.7), names=("view_003",)),
+    COURT.spoilt("court photos one name off", POSES, roll_names),
+    COURT.spoilt("court all photos mirrored", POSES, change_photos(mirrored, 13)),
+    COURT.flagged(
         "court rate of the scales x400",
         settings(rf"scale|{RATE}|update", r"--lr-scales|scales|learning.?rate"),
         "--lr-scales 2.0",
     ),
-    flagged(
-        COURT,
+    COURT.flagged(
         "court rate of the opacities / 1e6 and pruned below .6",
         settings(r"prun|opacit|population|fewer|number of gaussians", r"--least-opacity|--lr-opacities|prun"),
         "--least-opacity 0.6 --lr-opacities 1e-8",
     ),
-    flagged(
-        COURT,
+    COURT.flagged(
         "court before white instead of black",
         settings(r"background|white|black|corner|border|mean colou?r|held.?out|worse", r"--background|background"),
         "--background white",
     ),
-    spoilt(
-        COW,
+    COW.spoilt(
         "cow normals stored as colors",
         Fault(
             kind="all photos or maps",
@@ -192,8 +152,7 @@ PIPELINES: tuple[Plant, ...] = (
         ),
         change_normals(lambda normals: (normals + 1) / 2),
     ),
-    spoilt(
-        COW,
+    COW.spoilt(
         "cow masks six pixels aside",
         Fault(
             kind="all photos or maps",
@@ -202,27 +161,24 @@ PIPELINES: tuple[Plant, ...] = (
         ),
         change_masks(lambda pixels: np.roll(pixels, 6, axis=1)),
     ),
-    spoilt(
-        COW,
+    COW.spoilt(
         "cow cameras of another turn",
         POSES,
         scenes.change_cameras(lambda count: [(3 * i + 1) % count for i in range(count)]),
     ),
-    flagged(COW, "cow rate / 30000", settings(rf"{RATE}|update|unchanged|slow", RATE), "--lr 3e-8"),
-    flagged(
-        COW,
+    COW.flagged("cow rate / 30000", settings(rf"{RATE}|update|unchanged|slow", RATE), "--lr 3e-8"),
+    COW.flagged(
         "cow eikonal x1000",
         settings(r"eikonal|dominat|share of the|weight", r"eikonal|weight|--stages"),
         '--stages "fit@0 normal=1 mask=1 eikonal=100"',
     ),
-    spoilt(
-        RABBIT_FRAMES,
+    RABBIT_FRAMES.spoilt(
         "rabbit one frame with torn lines",
         PHOTO,
         scenes.change_frame(4, torn),
         names=("4",),
     ),
-    flagged(RABBIT, "rabbit rate x60", settings(rf"{RATE}|diverg|update|explod", RATE), "--lr 0.6"),
+    RABBIT.flagged("rabbit rate x60", settings(rf"{RATE}|diverg|update|explod", RATE), "--lr 0.6"),
 )
 
 HEALTHY_PIPELINES: tuple[Healthy, ...] = (

@@ -9,7 +9,7 @@ from PIL import Image
 
 from verdict_runs import scenes
 from verdict_runs.cases import Fault, Healthy, Plant
-from verdict_runs.commands import NORMALS, SPLATS, VIDEO, Command, last_value, run_command, worst_view
+from verdict_runs.commands import NORMALS, SPLATS, VIDEO, Command, last_value, spot_normals, worst_view
 from verdict_runs.scenes import Spoil, normal_files, read_registered, write_registered
 
 Array = np.ndarray
@@ -96,13 +96,6 @@ def full_masks(folder: Path) -> None:
         Image.fromarray(np.full_like(pixels, 255)).save(path)
 
 
-def cow_maps(folder: Path) -> None:
-    """Render eight views of the cow."""
-    mesh = scenes.REAL / "meshes" / "spot" / "spot_triangulated.obj"
-    words = "--views 8 --size 28 --format npy --depth none --elevations 15 -40"
-    run_command(["data", "render-normals", str(mesh), "--out", str(folder), *words.split()])
-
-
 def interleaved(folder: Path) -> None:
     """Replace every second frame by one of another clip, as of a film with many cuts."""
     for i, path in enumerate(sorted(folder.glob("*.png"))):
@@ -121,20 +114,16 @@ ROOM = Command(
     good=18.0,
 )
 ROOM_VIEWS = dataclasses.replace(ROOM, figure=worst_view, good=-1.6)
-STEER = Command(pipeline="normals", words=f"{NORMALS} --steps 80", write=cow_maps, good=-11.0)
+STEER = Command(
+    pipeline="normals", words=f"{NORMALS} --steps 80", write=spot_normals(8, 28, "--elevations 15 -40"), good=-11.0
+)
 HARE = Command(pipeline="video", words=f"{VIDEO} --epochs 40", write=scenes.bunny_frames(14, (44, 22), 2), good=21.0)
 HARE_FRAMES = dataclasses.replace(HARE, figure=last_value("Eval/PSNR_Stats/train_min"), good=22.0)
 
 
-def spoilt(command: Command, name: str, fault: Fault, *spoils: Spoil, names: tuple[str, ...] = ()) -> Plant:
-    """Plant a fault in the data."""
-    return dataclasses.replace(command.spoilt(name, "wrong sample", *spoils, names=names), fault=fault)
-
-
 PIPELINES: tuple[Plant, ...] = (
-    spoilt(ROOM_VIEWS, "room one photo upside down", PHOTO, scenes.change_photo(6, turned), names=("view_006",)),
-    spoilt(
-        ROOM,
+    ROOM_VIEWS.spoilt("room one photo upside down", PHOTO, scenes.change_photo(6, turned), names=("view_006",)),
+    ROOM.spoilt(
         "room exposure from photo to photo",
         Fault(
             kind=ALL,
@@ -143,23 +132,20 @@ PIPELINES: tuple[Plant, ...] = (
         ),
         each_photo(exposed, 12),
     ),
-    spoilt(ROOM, "room poses of opengl", POSES, other_convention),
-    spoilt(ROOM, "room poses shaken", POSES, shaken(0.4)),
-    spoilt(
-        STEER,
+    ROOM.spoilt("room poses of opengl", POSES, other_convention),
+    ROOM.spoilt("room poses shaken", POSES, shaken(0.4)),
+    STEER.spoilt(
         "steer one map turned outside in",
         PHOTO,
         change_maps(lambda normals: normals * np.array([-1.0, -1.0, 1.0], np.float32), 5),
         names=("005", "'5'", "view 5", "sample 5", "map 5"),
     ),
-    spoilt(
-        STEER,
+    STEER.spoilt(
         "steer masks all white",
         Fault(kind=ALL, cause=rf"mask|background|silhouette|object|{WORSE}", remedy=r"mask|background|silhouette"),
         full_masks,
     ),
-    spoilt(
-        STEER,
+    STEER.spoilt(
         "steer blue channel first",
         Fault(
             kind=ALL,
@@ -168,15 +154,13 @@ PIPELINES: tuple[Plant, ...] = (
         ),
         change_maps(lambda normals: normals[..., ::-1]),
     ),
-    spoilt(
-        HARE_FRAMES,
+    HARE_FRAMES.spoilt(
         "hare one frame of another clip",
         PHOTO,
         scenes.change_frame(8, lambda pixels: (np.indices(pixels.shape).sum(0) // 2 % 2).astype(np.float32)),
         names=("8",),
     ),
-    spoilt(
-        HARE,
+    HARE.spoilt(
         "hare cut from two clips",
         Fault(
             kind=ALL,

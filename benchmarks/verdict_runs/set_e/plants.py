@@ -2,19 +2,23 @@
 
 from verdict_runs.cases import Plant
 from verdict_runs.phrases import (
+    BACKWARD,
     BLOWN,
     COLLAPSE,
     DEAD,
     GAP,
     HELD,
+    INPUTS,
     LOUD,
     MISMATCH,
     NUMBERS,
+    PAIRS,
     RATE,
     RATES,
     RESUME,
     SAMPLE,
     SCHEDULE,
+    SEEN,
     SILENT,
     SMALL,
     STUCK,
@@ -27,13 +31,8 @@ from verdict_runs.scripts import Fix, Named, Script
 from . import agents, learning, physics, pictures, relations, text
 from .pipelines import PIPELINES
 
-LEAK = "training sees the answer"
-BACKWARD = "wrong sign or order"
-
 # What a reader would accept as words for a fact. The words for a symptom are in all causes of their kind.
 FELL = r"sign|declin|fell|falls|worse|invert|opposite"
-PAIRS = r"target|label|truth|annotation|pair|align|shuffl|order|data|mapping"
-INPUTS = rf"{PAIRS}|input|feature|preprocess|transform|normali[sz]|scal|augment"
 GRAPH = r"detach|no_grad|item\(\)|gradient|graph|\.data\b"
 
 JOINTS = Script(program=pictures.joints, good=0.9)
@@ -236,17 +235,17 @@ LOOPS: tuple[Plant, ...] = (
     # Training sees the answer
     CLOZE.plant(
         "cloze without gaps",
-        named(LEAK, rf"{GAP}|leak|{STUCK}|identity", rf"leak|mask|hid|split|evaluat|{INPUTS}"),
+        named(SEEN, rf"{GAP}|leak|{STUCK}|identity", rf"leak|mask|hid|split|evaluat|{INPUTS}"),
         hides=False,
     ),
     ENCIPHER.plant(
         "cipher mask the wrong way around",
-        named(LEAK, rf"{GAP}|leak|{STUCK}|mask|future", rf"leak|mask|causal|future|split|evaluat|{INPUTS}"),
+        named(SEEN, rf"{GAP}|leak|{STUCK}|mask|future", rf"leak|mask|causal|future|split|evaluat|{INPUTS}"),
         mask="reversed",
     ),
     CLAIMS.plant(
         "claims paid sum as a feature",
-        named(LEAK, rf"{GAP}|leak|{STUCK}|feature|column", rf"leak|column|split|{INPUTS}"),
+        named(SEEN, rf"{GAP}|leak|{STUCK}|feature|column", rf"leak|column|split|{INPUTS}"),
         leaks=True,
     ),
     # Weights of the terms

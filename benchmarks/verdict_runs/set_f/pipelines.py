@@ -1,6 +1,5 @@
 """Plants and healthy runs of the pipelines: photos of a patio, normal maps of a calf, frames of a meadow."""
 
-import dataclasses
 import struct
 from pathlib import Path
 
@@ -9,9 +8,8 @@ from PIL import Image
 
 from verdict_runs import scenes
 from verdict_runs.cases import Fault, Healthy, Plant
-from verdict_runs.commands import NORMALS, SPLATS, VIDEO, Command, run_command
+from verdict_runs.commands import NORMALS, SPLATS, VIDEO, Command, spot_normals
 from verdict_runs.phrases import BLOWN, DEAD, LOUD, RATE
-from verdict_runs.scenes import Spoil
 
 Array = np.ndarray
 
@@ -23,24 +21,6 @@ WORSE = r"worse|held.?out|mean colou?r|random|baseline|trivial|not (fall|decreas
 def fault(kind: str, cause: str, remedy: str) -> Fault:
     """Return a fault of which the words for a poor result count as well."""
     return Fault(kind=kind, cause=rf"{cause}|{WORSE}", remedy=remedy)
-
-
-def other_unit(factor: float) -> Spoil:
-    """Multiply the coordinates of all points of a scene, but not its cameras."""
-
-    def spoil(scene: Path) -> None:
-        path = scene / "sparse" / "0" / "points3D.bin"
-        data = bytearray(path.read_bytes())
-        (count,) = struct.unpack_from("<Q", data)
-        at = 8
-        for _ in range(count):
-            place = struct.unpack_from("<3d", data, at + 8)
-            struct.pack_into("<3d", data, at + 8, *(factor * value for value in place))
-            (length,) = struct.unpack_from("<Q", data, at + 43)
-            at += 51 + 8 * length
-        path.write_bytes(bytes(data))
-
-    return spoil
 
 
 def stretched(scene: Path) -> None:
@@ -72,66 +52,46 @@ def flickering(folder: Path) -> None:
         Image.fromarray((draw.choice([0.15, 1.0]) * pixels).astype(np.uint8)).save(path)
 
 
-def calf_maps(folder: Path) -> None:
-    """Render nine views of the cow."""
-    mesh = scenes.REAL / "meshes" / "spot" / "spot_triangulated.obj"
-    words = "--views 9 --size 26 --format npy --depth none --elevations 25 -20"
-    run_command(["data", "render-normals", str(mesh), "--out", str(folder), *words.split()])
-
-
 PATIO = Command(
     pipeline="splats",
     words=f"{SPLATS} --growth-cap 800 --schedule-scale 0.035 --regularization none",
     write=scenes.solid_scene(14, 32, 280),
     good=18.5,
 )
-CALF = Command(pipeline="normals", words=f"{NORMALS} --steps 90", write=calf_maps, good=-13.0)
+CALF = Command(
+    pipeline="normals", words=f"{NORMALS} --steps 90", write=spot_normals(9, 26, "--elevations 25 -20"), good=-13.0
+)
 MEADOW = Command(pipeline="video", words=f"{VIDEO} --epochs 40", write=scenes.bunny_frames(16, (44, 24), 14), good=19.0)
 
 
-def spoilt(command: Command, name: str, of: Fault, *spoils: Spoil) -> Plant:
-    """Plant a fault in the data."""
-    return dataclasses.replace(command.spoilt(name, "wrong sample", *spoils), fault=of)
-
-
-def flagged(command: Command, name: str, of: Fault, flags: str) -> Plant:
-    """Plant flags."""
-    return dataclasses.replace(command.flagged(name, "rate too high", flags), fault=of)
-
-
 PIPELINES: tuple[Plant, ...] = (
-    spoilt(
-        PATIO,
+    PATIO.spoilt(
         "patio points in another unit",
         fault(
             ALL,
             r"unit|scale|points?\b|reproject|registered|match|cover|outside|pose|camera",
             r"unit|scale|points|COLMAP|pose|camera|triangulat",
         ),
-        other_unit(10.0),
+        scenes.scale_points(10.0),
     ),
-    spoilt(
-        PATIO,
+    PATIO.spoilt(
         "patio photos resized in one direction",
         fault(
             ALL, r"focal|intrinsic|reproject|lens|aspect|camera", r"focal|intrinsic|camera|COLMAP|calibrat|aspect|size"
         ),
         stretched,
     ),
-    spoilt(
-        CALF,
+    CALF.spoilt(
         "calf masks of the next view",
         fault(ALL, r"mask|silhouette|hull|camera|pose|match|object", r"mask|silhouette|camera|pose|order|name"),
         masks_of_the_next,
     ),
-    flagged(
-        CALF,
+    CALF.flagged(
         "calf masks without a weight",
         fault(SETTINGS, rf"mask|silhouette|{LOUD}", r"mask|weight|--stages"),
         '--stages "fit@0 normal=1 mask=0 eikonal=0.1"',
     ),
-    spoilt(
-        MEADOW,
+    MEADOW.spoilt(
         "meadow in a flickering light",
         fault(
             ALL,
@@ -140,8 +100,7 @@ PIPELINES: tuple[Plant, ...] = (
         ),
         flickering,
     ),
-    flagged(
-        MEADOW,
+    MEADOW.flagged(
         "meadow moments of one step",
         fault(SETTINGS, rf"beta|moment|{RATE}|{BLOWN}|{DEAD}|update", rf"beta|{RATE}"),
         "--beta1 0.999 --beta2 0.2",

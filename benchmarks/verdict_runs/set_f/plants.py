@@ -2,16 +2,20 @@
 
 from verdict_runs.cases import Plant
 from verdict_runs.phrases import (
+    BACKWARD,
     BLOWN,
     COLLAPSE,
     DEAD,
     GAP,
     HELD,
+    INPUTS,
     LOUD,
     MISMATCH,
     NUMBERS,
+    PAIRS,
     RATES,
     SCHEDULE,
+    SEEN,
     SILENT,
     SMALL,
     STUCK,
@@ -24,14 +28,10 @@ from verdict_runs.scripts import Script
 from . import choices, fields, relations, sequences, signals
 from .pipelines import PIPELINES
 
-LEAK = "training sees the answer"
-BACKWARD = "wrong sign or order"
 SHAPE = "wrong architecture"
 
 # What a reader would accept as words for a fact. The words for a symptom are in all causes of their kind.
 FELL = r"sign|declin|fell|falls|worse|invert|opposite|negat"
-PAIRS = r"target|label|truth|annotation|pair|align|shuffl|order|data|mapping"
-INPUTS = rf"{PAIRS}|input|feature|preprocess|transform|normali[sz]|scal|augment"
 GRAPH = r"detach|no_grad|item\(\)|gradient|graph|\.data\b|requires_grad|froze"
 
 HOSPITAL = Script(program=sequences.hospital, good=0.6)
@@ -93,7 +93,7 @@ LOOPS: tuple[Plant, ...] = (
     RADAR.plant(
         "radar last picture for the next",
         named(
-            LEAK, rf"{GAP}|leak|{STUCK}|identity|copy|off by", rf"leak|shift|off by|index|copy|split|evaluat|{INPUTS}"
+            SEEN, rf"{GAP}|leak|{STUCK}|identity|copy|off by", rf"leak|shift|off by|index|copy|split|evaluat|{INPUTS}"
         ),
         target="last",
     ),
@@ -180,7 +180,7 @@ LOOPS: tuple[Plant, ...] = (
     # Training sees the answer
     LANE.plant(
         "lane sees the wheel turned",
-        named(LEAK, rf"{GAP}|leak|{STUCK}|copy|shortcut|{FELL}", rf"leak|last|shortcut|copy|split|{INPUTS}"),
+        named(SEEN, rf"{GAP}|leak|{STUCK}|copy|shortcut|{FELL}", rf"leak|last|shortcut|copy|split|{INPUTS}"),
         wheel=True,
     ),
     # Weights of the terms

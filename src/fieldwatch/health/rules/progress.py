@@ -180,8 +180,9 @@ class NoProgress(HealthRule):
             if fallen and self._became_worse(values, better):
                 text = (
                     f"{name} went from {number(values[0])} to {number(values[-1])} and was never better than at the "
-                    f"first evaluation, while {tags.TOTAL} fell from {number(at)} to {number(ended)}: what is trained is not "
-                    "what is evaluated (another format or scale of targets or inputs, a sign), or it is overfitting."
+                    f"first evaluation, while {tags.TOTAL} fell from {number(at)} to {number(ended)}: what is trained "
+                    "is not what is evaluated (another format or scale of targets or inputs, a sign), or it is "
+                    "overfitting."
                 )
                 return self.finding(int(series.steps[-1]), text, subject=name)
         return None
