@@ -130,6 +130,19 @@ def test_no_help_loads_torch():
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.parametrize("name", ["train splats", "train normals", "train video"])
+def test_the_help_of_a_training_loads_no_library_that_it_does_not_need(name):
+    heavy = {"numpy", "psutil", "torch"}
+    program = (
+        "import sys, contextlib; from fieldwatch.cli import main\n"
+        f"with contextlib.suppress(SystemExit): main([*{name!r}.split(), '--help'])\n"
+        f"print(sorted({heavy!r} & set(sys.modules)), file=sys.stderr)"
+    )
+    environment = os.environ | {"PYTHONPATH": str(SRC)}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "[]\n")
+
+
 def test_names_that_need_no_torch_are_those_of_the_losses():
     assert get_args(config.BetaMode) == get_args(losses.BetaMode)
 

@@ -109,7 +109,8 @@ def print_help(kind: type, *, prog: str, everything: bool) -> None:
             prog=prog,
             description="",
             args=["--help"],
-            config=(tyro.conf.OmitArgPrefixes, *brief),
+            # All texts are given: tyro need not tokenize sources in search of more.
+            config=(tyro.conf.OmitArgPrefixes, tyro.conf.HelptextFromCommentsOff, *brief),
         )
     if len(listed) < len(flags):
         sys.stdout.write(f"{len(flags) - len(listed)} more flags: {prog} {HELP_ALL}\n")

@@ -11,7 +11,7 @@ from fieldwatch.base import InputError, printable
 from fieldwatch.cli.flag_help import wants_help
 from fieldwatch.cli.flags import dashed
 from fieldwatch.cli.output import BadInput
-from fieldwatch.monitor import PER_HOUR, Supervisor, last_checkpoint, report_exit
+from fieldwatch.monitor import PER_HOUR
 from fieldwatch.record import NotARun, read_manifest
 from fieldwatch.registry import working_pipelines
 
@@ -71,6 +71,9 @@ def supervise(name: str, arguments: Sequence[str]) -> int:
     Returns:
         Exit code of the last child; 128 + the signal if stopped; 4 if restarts brought no new step.
     """
+    # Its modules take a tenth of a second, and most commands have no supervisor.
+    from fieldwatch.monitor import Supervisor, last_checkpoint  # noqa: PLC0415  at first use
+
     words = [word for word in arguments if word != FLAG]
     had_checkpoint = False
     starts_before = max((count_starts(Path(word)) for word in words), default=0) if name == RESUME else 0
@@ -115,11 +118,17 @@ def reporting_exit() -> Iterator[None]:
         yield
     except SystemExit as ending:
         if ending.code:
-            report_exit(ending, refused=_raised_by_parser(ending))
+            _report_exit(ending, refused=_raised_by_parser(ending))
         raise
     except BaseException as error:
-        report_exit(error, refused=isinstance(error, InputError))
+        _report_exit(error, refused=isinstance(error, InputError))
         raise
+
+
+def _report_exit(error: BaseException, *, refused: bool) -> None:
+    from fieldwatch.monitor import report_exit  # noqa: PLC0415  at first use: most commands end without an error
+
+    report_exit(error, refused=refused)
 
 
 def _raised_by_parser(ending: SystemExit) -> bool:

@@ -1,9 +1,9 @@
 """Flags of the commands that train; importing them needs no torch."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, make_dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 
 import tyro
 
@@ -14,9 +14,10 @@ from fieldwatch.cli.new_run import new_run
 from fieldwatch.cli.output import BadInput
 from fieldwatch.cli.profiling import ProfileFlags, spelled_out
 from fieldwatch.cli.supervise import WatchFlags
-from fieldwatch.record import Sink
-from fieldwatch.record.sinks import Csv, MLflow, Trackio, Wandb
-from fieldwatch.registry import CommandLine, Pipeline, find_pipeline
+from fieldwatch.registry import CommandLine, Pipeline, find_pipeline, resolve
+
+if TYPE_CHECKING:
+    from fieldwatch.record import Sink
 
 DATA: Final = "data and output"
 METHOD: Final = "method and quality"
@@ -41,23 +42,26 @@ class ExtraSink:
 
     Attributes:
         path: file or folder that it writes, in the run folder.
-        make: makes the sink from that path.
+        kind: reference to its class; `--help` needs no sink, and their modules import numpy.
+        scheme: scheme of the URL that the class takes instead of a path; empty if it takes the path.
     """
 
     path: str
-    make: Callable[[Path], Sink]
+    kind: str
+    scheme: str = ""
 
-    def of_run(self, folder: Path) -> Sink:
+    def of_run(self, folder: Path) -> "Sink":
         """Return the sink of a run."""
-        return self.make(output_path(folder, self.path))
+        path = output_path(folder, self.path)
+        return resolve(self.kind)(f"{self.scheme}{path.absolute()}" if self.scheme else path)
 
 
 # A new sink needs an entry here and a switch of that name below; `NewRunFlags.main_flags` has those that many want.
 EXTRA_SINKS: Final[Mapping[str, ExtraSink]] = {
-    "csv": ExtraSink(path="metrics.csv", make=Csv),
-    "wandb": ExtraSink(path="wandb", make=Wandb),
-    "mlflow": ExtraSink(path="mlflow.db", make=lambda path: MLflow(f"sqlite:///{path.absolute()}")),
-    "trackio": ExtraSink(path="trackio", make=Trackio),
+    "csv": ExtraSink(path="metrics.csv", kind="fieldwatch.record.sinks:Csv"),
+    "wandb": ExtraSink(path="wandb", kind="fieldwatch.record.sinks:Wandb"),
+    "mlflow": ExtraSink(path="mlflow.db", kind="fieldwatch.record.sinks:MLflow", scheme="sqlite:///"),
+    "trackio": ExtraSink(path="trackio", kind="fieldwatch.record.sinks:Trackio"),
 }
 """Sinks that flags add to the default ones, by name."""
 

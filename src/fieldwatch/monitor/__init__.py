@@ -31,7 +31,7 @@ if TYPE_CHECKING:
         resume_command,
     )
     from fieldwatch.monitor.readings import Cpu, Gpu, GpuProcess, Machine, MigInstance, ProcessFacts, RunFacts
-    from fieldwatch.monitor.restarts import RestartLimiter
+    from fieldwatch.monitor.restarts import PER_HOUR, RestartLimiter
     from fieldwatch.monitor.run_state import BROKEN, ENDED, RunState, StateWord, state_of
     from fieldwatch.monitor.runs import LatestValues
     from fieldwatch.monitor.sampler import MachineSampler
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
         reports_failure,
         supervisor_link,
     )
-    from fieldwatch.monitor.supervisor import GAVE_UP, PER_HOUR, Supervisor
+    from fieldwatch.monitor.supervisor import GAVE_UP, Supervisor
 
 __all__ = [
     "BLACK_BOX",

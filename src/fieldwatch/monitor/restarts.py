@@ -6,6 +6,8 @@ from collections.abc import Callable
 from typing import Final, final
 
 HOUR: Final = 3600.0
+PER_HOUR: Final = 10
+"""Default limit of restarts within an hour."""
 LONGEST_PAUSE: Final = 60.0
 """Maximum number of seconds to wait before a restart."""
 

@@ -17,11 +17,9 @@ from fieldwatch.monitor.causes import STOPS, Death
 from fieldwatch.monitor.child import POLL_SECONDS, Attempt, TrainingProcess
 from fieldwatch.monitor.input_paths import InputPaths
 from fieldwatch.monitor.post_mortem import CRASH, resume_command
-from fieldwatch.monitor.restarts import RestartLimiter
+from fieldwatch.monitor.restarts import PER_HOUR, RestartLimiter
 from fieldwatch.monitor.run_state import state_of
 
-PER_HOUR: Final = 10
-"""Default limit of restarts within an hour."""
 GAVE_UP: Final = 4
 """Exit code if the training died repeatedly and is not restarted any more."""
 ATTEMPTS: Final = "attempts.jsonl"
