@@ -53,6 +53,9 @@ def test_empty_panels_say_what_the_source_did_not_record(source, tmp_path):
         assert " X " in why
         assert not re.search(r"(run|step|Run)[.(]|observe\(", why)
     assert "--map NAME=Loss/total" in empty["losses"]
+    is_empty = [panel["kind"] == "empty" for panel in account["panels"]]
+    assert is_empty == sorted(is_empty)
+    assert False in is_empty
 
 
 def test_a_picture_that_cannot_be_read_is_noted(source, tmp_path):

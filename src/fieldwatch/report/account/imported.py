@@ -27,13 +27,13 @@ _MISSING: Final[Mapping[str, str]] = MappingProxyType(
 
 
 def explain_empty(panels: Sequence[Panel], manifest: Manifest) -> list[Panel]:
-    """Return the panels of a run; if it was imported, its empty ones say what the source did not record."""
+    """Return the panels of a run; if it was imported, its empty ones stand last and say what the source lacks."""
     facts = manifest.about.get(IMPORTED)
     if not isinstance(facts, Mapping):
         return list(panels)
-    return [
-        _explained(panel, cast("Mapping[str, Any]", facts)) if panel["kind"] == "empty" else panel for panel in panels
-    ]
+    filled = [panel for panel in panels if panel["kind"] != "empty"]
+    empty = [_explained(panel, cast("Mapping[str, Any]", facts)) for panel in panels if panel["kind"] == "empty"]
+    return [*filled, *empty]
 
 
 def _explained(panel: Panel, facts: Mapping[str, Any]) -> Panel:
