@@ -67,12 +67,19 @@ function roomy(least, greatest) {
   return [least - pad, greatest + pad];
 }
 
-/** Return the limits of a logarithmic scale, slightly beyond the values: at most eight powers of ten, because a single value near 0 would flatten the others. */
-function roomyLog(least, greatest) {
+/** Return the limits of a logarithmic scale, slightly beyond the values. A few values near 0 do not flatten the others: beyond eight powers of ten, the scale begins at the lowest twentieth of a line. */
+function roomyLog(least, greatest, columns) {
   if (!(least > 0) || !Number.isFinite(greatest)) return [0.1, 1];
-  const floor = Math.max(least, greatest / 1e8);
+  const eight = greatest / 1e8;
+  const floor = least >= eight ? least : Math.min(eight, ...columns.map(lowEnd));
   const pad = floor === greatest ? 2 : Math.pow(greatest / floor, 0.04);
   return [floor / pad, greatest * pad];
+}
+
+/** Return the value below which a twentieth of a line's positive values lie; infinity if there are none. */
+function lowEnd(column) {
+  const values = column.filter((value) => value > 0).sort((one, other) => one - other);
+  return values.length ? values[Math.floor(values.length / 20)] : Infinity;
 }
 
 /** Return the ticks of a logarithmic axis: powers of ten; on short axes also multiples by 2 and 5, or by every digit, if they are at least `gap` (a share of the axis) apart. */

@@ -16,7 +16,7 @@ function plotOptions(chart, data) {
     focus: { alpha: 0.25 },
     scales: {
       x: { time: false, auto: false, min, max },
-      y: kind === "stack" ? { range: (_, __, high) => (chart.panel.amounts ? [0, (high || 1) * 1.05] : [0, 1]) } : { distr: log ? 3 : 1, range: (_, low, high) => (log ? roomyLog(low, high) : roomy(low, high)) },
+      y: kind === "stack" ? { range: (_, __, high) => (chart.panel.amounts ? [0, (high || 1) * 1.05] : [0, 1]) } : { distr: log ? 3 : 1, range: (plot, low, high) => (log ? roomyLog(low, high, plot.data.slice(1)) : roomy(low, high)) },
     },
     axes: [axisOptions(ink, { space: 70, size: 26 }), valueAxis(ink, kind === "stack" && !chart.panel.amounts, log)],
     ...(kind === "stack" ? areas(chart, data) : { series: [{}, ...chart.places.map((place) => line(chart, place, data))] }),
@@ -42,6 +42,8 @@ function axisOptions(ink, options) {
 function valueAxis(ink, inPercent, log) {
   const axis = axisOptions(ink, { space: log ? 22 : 34, size: 58 });
   if (inPercent) axis.values = (_, splits) => splits.map((value) => percent(value, 0));
+  // Written out, such values are wider than the axis.
+  if (log) axis.values = (_, splits) => splits.map((value) => (value >= 1e6 ? withPower(value) : number(value)));
   if (log) Object.assign(axis, { splits: (plot, __, least, greatest) => roundValues(least, greatest, LABEL / plot.height), filter: (_, splits) => splits });
   return axis;
 }

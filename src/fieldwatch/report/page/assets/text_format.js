@@ -14,6 +14,12 @@ function fixed(size, decimals) {
   return part ? `${grouped}.${part}` : grouped;
 }
 
+/** 1.235e+06: a positive number with its power of ten. */
+function withPower(size, digits = 4) {
+  const [mantissa, exponent] = size.toExponential(digits - 1).split("e");
+  return `${withoutZeros(mantissa)}e${exponent[0]}${exponent.slice(1).padStart(2, "0")}`;
+}
+
 /** 0.1235, 60,000 or 1.235e-07: at most `digits` significant digits; texts stay as they are. */
 function number(value, digits = 4, signed = false) {
   if (isUnknown(value)) return "-";
@@ -21,10 +27,7 @@ function number(value, digits = 4, signed = false) {
   const size = Math.abs(value), sign = signOf(value, signed);
   if (size === Infinity) return `${sign}inf`;
   if (Number.isInteger(size) && size < 1e9) return sign + fixed(size, 0);
-  if (size >= 1e6 || size < 1e-4) {
-    const [mantissa, exponent] = size.toExponential(digits - 1).split("e");
-    return `${sign}${withoutZeros(mantissa)}e${exponent[0]}${exponent.slice(1).padStart(2, "0")}`;
-  }
+  if (size >= 1e6 || size < 1e-4) return sign + withPower(size, digits);
   const places = digits - 1 - Number(size.toExponential().split("e")[1]);
   return sign + withoutZeros(fixed(size, Math.max(places, 0)));
 }
