@@ -19,7 +19,7 @@ test quick slow: export PYTHONDONTWRITEBYTECODE :=
 # Many tests wait: for a browser, for Ray, for processes that are to be noticed dead. A third process works meanwhile.
 test slow: WORKERS = 3
 
-.PHONY: help env demo test test-gpu quick slow check format bench identical soak torture mutants docs pin clean
+.PHONY: help env demo test test-gpu quick slow check format bench identical soak torture mutants wheel docs pin clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -73,6 +73,11 @@ torture: env ## try to break every promise about a run, and rewrite the table of
 
 mutants: env ## plant breaks in copies of the source, one by one: the rows of the torture must notice (WORDS=hash,lock for some)
 	@.venv/bin/python benchmarks/torture --mutants $(WORDS)
+
+wheel: env ## build dist/*.whl with native kernels for Linux and macOS, for users without a C compiler (EXTRAS=dev,wheel)
+	@.venv/bin/python scripts/prebuild.py
+	@.venv/bin/pip wheel --quiet --no-deps --wheel-dir dist .
+	@ls dist/*.whl
 
 docs: env ## rewrite the generated pages, and build the site of docs/ into site/
 	@.venv/bin/python docs/generate.py

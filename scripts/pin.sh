@@ -10,14 +10,14 @@ keep=()
 if [ -f constraints.txt ] && [ -z "${UPGRADE:-}" ]; then keep=(-c constraints.txt); fi
 
 .venv/bin/pip install --dry-run --quiet --ignore-installed --report "$report" "${keep[@]}" \
-    "torch==$torch" hatchling editables -e '.[dev,clip,wandb,mlflow,trackio,ray,viewer]' 2> >(grep -v 'is neither a file nor a directory' >&2)
+    "torch==$torch" hatchling editables -e '.[dev,clip,wandb,mlflow,trackio,ray,viewer,wheel]' 2> >(grep -v 'is neither a file nor a directory' >&2)
 .venv/bin/python - "$report" >constraints.txt <<'PYTHON'
 import json
 import re
 import sys
 
 packages = [entry["metadata"] for entry in json.load(open(sys.argv[1]))["install"]]
-print("# Every package of the extras dev, clip, wandb, mlflow, trackio, ray and viewer, exactly. Rewritten by: make pin (all newest: UPGRADE=1 make pin)")
+print("# Every package of the extras dev, clip, wandb, mlflow, trackio, ray, viewer and wheel, exactly. Rewritten by: make pin (all newest: UPGRADE=1 make pin)")
 print("# No CUDA packages but the compiler of GPU kernels, for tests: torch's CUDA build names its own, exactly.")
 cuda = re.compile(r"nvidia-(?!ml-py|cuda-nvrtc)|cuda-|triton")
 for name, version in sorted((re.sub(r"[-_.]+", "-", p["name"]).lower(), p["version"].split("+")[0]) for p in packages):

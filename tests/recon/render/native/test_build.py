@@ -1,19 +1,39 @@
 """Building the kernels: once, whole, by two at a time, and a clear word where it cannot be."""
 
+import ctypes
+import importlib.util
 import os
+import platform
 import shutil
 import stat
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 import torch
 
 from fieldwatch.recon.commands.kernels import check_kernels
-from fieldwatch.recon.render.native import NativeUnavailable, build, call, kernels, native_available, pointer
+from fieldwatch.recon.render import HashEncoding
+from fieldwatch.recon.render.native import (
+    NativeUnavailable,
+    build,
+    call,
+    kernels,
+    native_available,
+    native_note,
+    pointer,
+)
 
+PREBUILD = Path(__file__).parents[4] / "scripts" / "prebuild.py"
 REPORT = "from fieldwatch.recon.render import native_available; print(native_available())"
+
+
+@pytest.fixture(autouse=True)
+def without_libraries(tmp_path, monkeypatch):
+    """`make wheel` may have put libraries into this clone."""
+    monkeypatch.setattr(build, "CARRIED", tmp_path / "none")
 
 
 @pytest.fixture
@@ -155,6 +175,67 @@ def test_a_compiler_that_hangs_is_given_up(tmp_path, monkeypatch):
         build.built()
 
 
+@pytest.fixture
+def carried(fresh, tmp_path, monkeypatch):
+    """An installation whose wheel carries a library, on a machine without a compiler."""
+    if shutil.which("cc") is None:
+        pytest.skip("no cc")
+    assert not fresh.exists()
+    folder = tmp_path / "libraries"
+    folder.mkdir()
+    sources = sorted(str(source) for source in build.SOURCES.glob("*.c"))
+    library = folder / build.carried_name(sys.platform, platform.machine(), wide=build.has_avx2())
+    words = build.flags(parallel=False)
+    subprocess.run(["cc", *words, "-O0", *sources, "-o", str(library), "-lm"], check=True)
+    monkeypatch.setattr(build, "CARRIED", folder)
+    monkeypatch.setenv("CC", str(tmp_path / "nowhere"))
+    return library
+
+
+def test_without_a_compiler_the_library_of_the_wheel_is_used_and_said(carried, fresh):
+    assert build.built() == carried
+    assert not build.is_parallel(carried)
+    assert not fresh.exists()
+    forget()
+    assert native_available() == (True, "")
+    assert "$CC" in native_note()
+    points = torch.rand(100, 3, generator=torch.Generator().manual_seed(0), requires_grad=True)
+    HashEncoding(levels=4)(points).square().sum().backward()
+    assert points.grad.isfinite().all()
+
+
+def test_a_compiler_comes_before_the_library_of_the_wheel(carried, fresh, tmp_path, monkeypatch):
+    monkeypatch.setenv("CC", str(quick(tmp_path)))
+    assert build.built().parent == fresh
+    assert build.is_parallel(build.built())
+
+
+def test_a_library_of_other_sources_or_of_another_machine_is_not_loaded(carried):
+    for other in (f"one-thread-{sys.platform}-{platform.machine()}-0123.so", "one-thread-other-vax-0123.so"):
+        carried = carried.rename(carried.with_name(other))
+        with pytest.raises(NativeUnavailable, match="no C compiler"):
+            build.built()
+
+
+def test_a_library_of_the_wheel_that_cannot_be_loaded_asks_for_a_compiler(carried):
+    carried.write_text("not a library")
+    forget()
+    there, reason = native_available()
+    assert not there
+    assert "install a C compiler" in reason
+
+
+def test_wheels_carry_a_library_for_this_machine(tmp_path):
+    if importlib.util.find_spec("ziglang") is None:
+        pytest.skip("ziglang (extra wheel) is not installed")
+    kind = f"{sys.platform}-{platform.machine()}{'-v3' if build.has_avx2() else ''}"
+    subprocess.run([sys.executable, PREBUILD, "--only", kind, "--out", tmp_path], check=True)
+    (library,) = tmp_path.iterdir()
+    assert library.name == build.carried_name(sys.platform, platform.machine(), wide=build.has_avx2())
+    loaded = ctypes.CDLL(str(library))
+    assert [name for name in kernels._SIGNATURES if not hasattr(loaded, name)] == []
+
+
 def test_a_cache_that_cannot_be_written_is_said(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
@@ -189,8 +270,9 @@ def test_other_sources_make_another_library(fresh, tmp_path, monkeypatch):
     assert first.parent == fresh
 
 
-def test_fast_math_is_never_asked_for():
-    assert not [flag for flag in build.flags() if "fast-math" in flag or "finite" in flag]
+@pytest.mark.parametrize("word", ["fast-math", "finite", "contract"])
+def test_flags_that_change_numbers_are_never_asked_for(word):
+    assert not [flag for flag in build.flags() if word in flag]
 
 
 def test_a_tensor_with_gaps_is_refused():

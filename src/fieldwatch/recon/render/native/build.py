@@ -1,4 +1,7 @@
-"""Compilation of the C sources in this folder into the user's cache, once per content and set of flags."""
+"""Compilation of the C sources in this folder into the user's cache, once per content and set of flags.
+
+A wheel carries libraries that were compiled before, for machines on which this fails.
+"""
 
 import hashlib
 import os
@@ -8,19 +11,25 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from functools import cache
 from pathlib import Path
 
 import torch
 
 SOURCES = Path(__file__).parent
+CARRIED = SOURCES / "libraries"
+"""Folder of the libraries that a wheel carries: `scripts/prebuild.py` fills it; a clone has none."""
 FLAGS = [
-    *("-std=gnu11", "-O3", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast"),
+    *("-std=gnu11", "-O3", "-fno-math-errno", "-fno-trapping-math"),
     *("-fPIC", "-shared", "-fvisibility=hidden", "-Wno-psabi"),
 ]
 """Compiler flags, without `-ffast-math`.
 
 That flag assumes that NaN never occurs, but a NaN must fail a bounds check. At link time it would flush denormals to
-zero in the whole process. The kernels are vectorized explicitly, so it would not make them faster."""
+zero in the whole process. The kernels are vectorized explicitly, so it would not make them faster.
+
+`-ffp-contract=fast` is the default of gcc. clang given it would ignore the pragma that keeps multiplications apart from
+additions where values must be rounded as torch rounds them."""
 _COMPILERS = ("cc", "gcc", "clang")
 _ONE_THREAD = "one-thread"
 _PATIENCE = 300  # time limit of the compiler in seconds; it usually takes two
@@ -40,9 +49,13 @@ def flags(*, parallel: bool = True) -> list[str]:
     Args:
         parallel: use OpenMP. The kernels compute the same without it, in one thread.
     """
+    return [*FLAGS, *(["-fopenmp"] if parallel else []), *(["-march=x86-64-v3"] if has_avx2() else [])]
+
+
+def has_avx2() -> bool:
+    """Return whether the processor has AVX2 and FMA (x86-64-v3)."""
     # torch knows what the processor supports; parsing /proc/cpuinfo would not work on every system.
-    has_avx = platform.machine() in {"x86_64", "AMD64"} and torch.backends.cpu.get_cpu_capability().startswith("AVX")
-    return [*FLAGS, *(["-fopenmp"] if parallel else []), *(["-march=x86-64-v3"] if has_avx else [])]
+    return platform.machine() in {"x86_64", "AMD64"} and torch.backends.cpu.get_cpu_capability().startswith("AVX")
 
 
 def cache_folder() -> Path:
@@ -54,13 +67,15 @@ def cache_folder() -> Path:
 def built() -> Path:
     """Return the path of the shared library, and compile it unless the cache has one of the same sources and flags.
 
-    A compiler without OpenMP, such as that of macOS, builds kernels that use one thread, see `is_parallel`.
+    A compiler without OpenMP, such as that of macOS, builds kernels that use one thread, see `is_parallel`. If nothing
+    can be compiled, the library that the wheel carries is used, which has one thread, too.
 
     Several processes may build at the same time: each writes to a separate file and renames it, so no process loads an
     incomplete library.
 
     Raises:
-        NativeUnavailable: there is no compiler, the compiler failed, or the cache is not writable.
+        NativeUnavailable: there is no compiler, the compiler failed, or the cache is not writable; and this
+            installation carries no library for this machine.
     """
     digest = _digest()
     several = cache_folder() / f"kernels-{digest}.so"
@@ -68,6 +83,53 @@ def built() -> Path:
     for kept in (several, one):
         if kept.exists():
             return kept
+    try:
+        return _compiled(several, one)
+    except NativeUnavailable:
+        carried = CARRIED / carried_name(sys.platform, platform.machine(), wide=has_avx2())
+        if not carried.exists():
+            raise
+        return carried
+
+
+def carried_name(system: str, machine: str, *, wide: bool) -> str:
+    """Return the file name of the library that a wheel carries for a kind of machine.
+
+    Args:
+        system: as `sys.platform` names it.
+        machine: as `platform.machine` names it.
+        wide: whether the processor has AVX2 and FMA.
+    """
+    # The digest of the sources keeps a library of other sources from being loaded.
+    return f"{_ONE_THREAD}-{system}-{machine}{'-v3' if wide else ''}-{_digest_of_sources(SOURCES)}.so"
+
+
+def is_carried(library: Path) -> bool:
+    """Return whether a library that `built` returned came with the installation."""
+    return library.parent == CARRIED
+
+
+def is_parallel(library: Path) -> bool:
+    """Return whether a library that `built` returned uses several threads."""
+    return not library.name.startswith(_ONE_THREAD)
+
+
+def _digest() -> str:
+    words = [platform.machine(), sys.platform, *flags(), _digest_of_sources(SOURCES)]
+    return hashlib.sha256(" ".join(words).encode()).hexdigest()[:20]
+
+
+@cache
+def _digest_of_sources(folder: Path) -> str:
+    digest = hashlib.sha256()
+    # Names are part of the digest, so that renaming or moving a file rebuilds too.
+    for source in sorted(folder.glob("*.[ch]")):
+        digest.update(source.name.encode() + b"\0" + source.read_bytes())
+    return digest.hexdigest()[:20]
+
+
+def _compiled(several: Path, one: Path) -> Path:
+    """Compile with OpenMP, or without it if the compiler has none; return the library that was built."""
     try:
         _compile(several, flags())
     except CompilerRefused as with_openmp:
@@ -77,19 +139,6 @@ def built() -> Path:
             raise with_openmp from None
         return one
     return several
-
-
-def is_parallel(library: Path) -> bool:
-    """Return whether a library that `built` returned uses several threads."""
-    return not library.name.startswith(_ONE_THREAD)
-
-
-def _digest() -> str:
-    digest = hashlib.sha256(" ".join([platform.machine(), sys.platform, *flags()]).encode())
-    # Names are part of the digest, so that renaming or moving a file rebuilds too.
-    for source in sorted(SOURCES.glob("*.[ch]")):
-        digest.update(source.name.encode() + b"\0" + source.read_bytes())
-    return digest.hexdigest()[:20]
 
 
 def _compiler() -> list[str]:

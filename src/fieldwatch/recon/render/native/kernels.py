@@ -7,7 +7,7 @@ from typing import Any
 import torch  # noqa: F401  imported before the library is loaded: both then share torch's OpenMP runtime
 from torch import Tensor
 
-from fieldwatch.recon.render.native.build import NativeUnavailable, built, is_parallel
+from fieldwatch.recon.render.native.build import NativeUnavailable, built, is_carried, is_parallel
 
 _P = ctypes.c_void_p
 _L = ctypes.c_int64
@@ -53,7 +53,8 @@ def _library() -> ctypes.CDLL:
     try:
         library = ctypes.CDLL(str(path))
     except OSError as error:
-        raise NativeUnavailable(f"cannot load {path}: {error}; delete the file to rebuild it") from error
+        remedy = "install a C compiler" if is_carried(path) else "delete the file to rebuild it"
+        raise NativeUnavailable(f"cannot load {path}: {error}; {remedy}") from error
     # Without declared types, ctypes passes integers as 32 bits and cannot pass floats.
     for name, (result, arguments) in _SIGNATURES.items():
         function = getattr(library, name)
@@ -80,6 +81,11 @@ def native_note() -> str | None:
     library = built()
     if is_parallel(library):
         return None
+    if is_carried(library):
+        return (
+            "the native kernels use one thread: no C compiler built them here, and those of the installation have no "
+            "OpenMP; install gcc or clang, or set $CC"
+        )
     return (
         "the native kernels use one thread, because the C compiler has no OpenMP: set $CC to one that has it, such as "
         f"gcc, and delete {library}"
