@@ -162,7 +162,7 @@ def buoys(
         seed: seed.
         lr: learning rate.
         cells: which cell answers in training: that at "row, column", or that at "column, row".
-        measured_from: what a place is measured from in training: the "corner" of a cell, as in decoding, or its "middle".
+        measured_from: origin of places in training: the "corner" of a cell, as in decoding, or its "middle".
         flips: whether training pictures are mirrored, with their boxes.
         total: number of steps.
     """
