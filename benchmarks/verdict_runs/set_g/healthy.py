@@ -34,7 +34,7 @@ HEALTHY: tuple[Healthy, ...] = (
     CALLS.healthy("calls"),
     CALLS.healthy("calls two mixed to one", mixed=0.5),
     CALLS.healthy("calls four kinds rare", rare=0.1),
-    dataclasses.replace(ACRES, good=0.55).healthy("acres nine of ten pixels without a label", labeled=0.1),
+    ACRES.healthy("acres nine of ten pixels without a label", labeled=0.1),
     ACRES.healthy("acres hard pixels first", focus=2.0),
     BUOYS.healthy("buoys mirrored with their boxes", flips=True),
     ACCENTS.healthy("accents body unfrozen"),

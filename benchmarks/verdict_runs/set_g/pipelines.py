@@ -89,15 +89,6 @@ def zoomed(scene: Path) -> None:
         rewrite(path, middle)
 
 
-def squeezed(scene: Path) -> None:
-    """Store the photos with the least quality, as a messenger does."""
-    for path in photos(scene):
-        with Image.open(path) as image:
-            pixels = image.convert("RGB")
-        path.unlink()
-        pixels.save(path, format="JPEG", quality=3)
-
-
 def halved(scene: Path) -> None:
     """Shrink the photos to half the size of their cameras."""
     for path in photos(scene):
@@ -257,13 +248,6 @@ PIPELINES: tuple[Plant, ...] = (
         "plaza every second photo zoomed",
         fault(ALL, rf"{POSE}|focal|intrinsic|lens|zoom|calibrat", r"focal|intrinsic|lens|zoom|calibrat|camera|COLMAP"),
         zoomed,
-    ),
-    PLAZA.spoilt(
-        "plaza photos of the least quality",
-        fault(
-            ALL, r"photo|view|quality|compress|jpeg|noise|artifact|differ|inconsisten", r"photo|quality|compress|jpeg"
-        ),
-        squeezed,
     ),
     PLAZA.flagged(
         "plaza prunes what is larger than .002",

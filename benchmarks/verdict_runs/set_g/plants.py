@@ -32,7 +32,7 @@ OVERFIT = "overfitting"
 MELODIES = Script(program=sequences.melodies, good=0.9)
 DEMAND = Script(program=sequences.demand, good=0.85)
 CALLS = Script(program=sequences.calls, good=0.85)
-ACRES = Script(program=vision.acres, good=0.59)
+ACRES = Script(program=vision.acres, good=0.65)
 BUOYS = Script(program=vision.buoys, good=0.85)
 ACCENTS = Script(program=vision.accents, good=0.6)
 ACCENTS_MEAN = Script(
@@ -195,9 +195,9 @@ LOOPS: tuple[Plant, ...] = (
     ),
     # Weights of the terms
     ACRES.plant(
-        "acres weights of other covers",
+        "acres what is rare counts less",
         named(TERMS, rf"{LOUD}|{STUCK}|{GAP}|class|rare|frequen", r"weight|class|frequen|balance"),
-        weighted="sorted",
+        weighted="upside down",
     ),
     # Parts that do not learn
     ACCENTS.plant(
