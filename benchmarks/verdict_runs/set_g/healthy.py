@@ -38,7 +38,7 @@ HEALTHY: tuple[Healthy, ...] = (
     ACRES.healthy("acres hard pixels first", focus=2.0),
     BUOYS.healthy("buoys mirrored with their boxes", flips=True),
     ACCENTS.healthy("accents body unfrozen"),
-    dataclasses.replace(ACCENTS, good=0.3).healthy("accents head alone", first=-1),
+    dataclasses.replace(ACCENTS, good=0.2).healthy("accents head alone", first=-1),
     ACCENTS_MEAN.healthy("accents judged by a slow average"),
     dataclasses.replace(MORTAR, good=0.35).healthy(
         "mortar sixty recipes, stopped early", rows=60, patience=6, epochs=80

@@ -61,7 +61,6 @@ def seals(
     seed: int,
     *,
     lr: float = 3e-3,
-    dropped: str = "in a copy",
     read_as: str = "velocity",
     ema: float = 0.0,
     weighted: bool = False,
@@ -73,7 +72,6 @@ def seals(
         folder: run folder.
         seed: seed.
         lr: learning rate.
-        dropped: where a tenth of the kinds is replaced by none: "in a copy", or "in place" (in the data).
         read_as: what the sampler takes the output for: "velocity" or "noise".
         ema: share of the average of the weights that a step keeps; 0 draws with the weights themselves.
         weighted: whether times near the middle count more.
@@ -115,9 +113,7 @@ def seals(
         for step in run.steps(total):
             at = 100 * (step.index % 15)
             x = points[at : at + 100]
-            kind = kinds[at : at + 100]
-            if dropped == "in a copy":
-                kind = kind.clone()
+            kind = kinds[at : at + 100].clone()
             kind[torch.rand(len(kind)) < 0.1] = SEALS
             t = torch.rand(len(x))
             noise = torch.randn_like(x)

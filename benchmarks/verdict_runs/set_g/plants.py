@@ -34,7 +34,7 @@ DEMAND = Script(program=sequences.demand, good=0.85)
 CALLS = Script(program=sequences.calls, good=0.85)
 ACRES = Script(program=vision.acres, good=0.65)
 BUOYS = Script(program=vision.buoys, good=0.85)
-ACCENTS = Script(program=vision.accents, good=0.6)
+ACCENTS = Script(program=vision.accents, good=0.5)
 ACCENTS_MEAN = Script(
     program=vision.accents, good=0.6, settings={"average": "float32", "keeps": 0.998, "lr": 4e-3, "total": 900}
 )
@@ -44,7 +44,7 @@ TUTOR = Script(program=tables.tutor, good=0.85)
 DICE = Script(program=tables.dice, good=-2.5)
 SEALS = Script(program=making.seals, good=-0.15)
 GLAZE = Script(program=making.glaze, good=-0.4)
-TWINS = Script(program=making.twins, good=0.7)
+TWINS = Script(program=making.twins, good=0.55)
 REEF = Script(program=making.reef, good=0.9)
 TAXI = Script(program=worlds.taxi, good=6.5)
 DRAINS = Script(program=worlds.drains, good=0.8)
@@ -94,13 +94,6 @@ LOOPS: tuple[Plant, ...] = (
         "tutor sees what was not prepared",
         named(WORSE, rf"{STUCK}|{GAP}|conflict|disagree|teacher|tutor", rf"teacher|tutor|{INPUTS}"),
         shown="raw",
-    ),
-    SEALS.plant(
-        "seals kinds erased in the data",
-        named(
-            WORSE, rf"{STUCK}|{GAP}|label|condition|class|kinds?\b", rf"label|condition|clone|copy|in.?place|{INPUTS}"
-        ),
-        dropped="in place",
     ),
     GLAZE.plant(
         "glaze made kinds judged as others",
