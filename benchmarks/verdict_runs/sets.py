@@ -10,6 +10,8 @@ from .set_e import healthy as healthy_e
 from .set_e import plants as plants_e
 from .set_f import healthy as healthy_f
 from .set_f import plants as plants_f
+from .set_g import healthy as healthy_g
+from .set_g import plants as plants_g
 
 PLANTS: dict[str, tuple[Plant, ...]] = {
     "a": plants_a.PLANTS,
@@ -18,6 +20,7 @@ PLANTS: dict[str, tuple[Plant, ...]] = {
     "d": plants_d.PLANTS,
     "e": plants_e.PLANTS,
     "f": plants_f.PLANTS,
+    "g": plants_g.PLANTS,
     "s": set_s.PLANTS,
 }
 HEALTHY: dict[str, tuple[Healthy, ...]] = {
@@ -27,6 +30,7 @@ HEALTHY: dict[str, tuple[Healthy, ...]] = {
     "d": healthy_d.HEALTHY,
     "e": healthy_e.HEALTHY,
     "f": healthy_f.HEALTHY,
+    "g": healthy_g.HEALTHY,
     "s": set_s.HEALTHY,
 }
 

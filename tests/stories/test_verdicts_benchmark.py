@@ -97,6 +97,17 @@ def test_a_healthy_run_of_set_d_is_sound(verdicts, tmp_path):
     assert run.train(tmp_path / "run", 0) >= run.good
 
 
+def test_a_plant_of_set_g_breaks_its_run_and_its_repair_mends_it(verdicts, tmp_path):
+    (plant,) = [plant for plant in verdicts.PLANTS["g"] if plant.name == "mortar standardized by rows"]
+    assert plant.broken(tmp_path / "broken", 0) < plant.good
+    assert plant.repaired("standardize each column")(tmp_path / "repaired", 0) >= plant.good
+
+
+def test_a_healthy_run_of_set_g_is_sound(verdicts, tmp_path):
+    (run,) = [run for run in verdicts.HEALTHY["g"] if run.name == "mortar one strength of ten far off"]
+    assert run.train(tmp_path / "run", 0) >= run.good
+
+
 @pytest.mark.parametrize(
     ("advice", "settings"),
     [
