@@ -306,6 +306,56 @@ class NoProgress(HealthRule):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ProgressLost(HealthRule):
+    """Held-out results had improved, and at the end they are no better than at the first evaluation.
+
+    All metrics of known direction that had improved must have lost it. A wrong state may have been restored, or the run
+    has diverged or overfitted late.
+    """
+
+    gain: float = threshold(
+        0.05, unit="fraction of the first value", reason="less is within the noise of an evaluation"
+    )
+    left: float = threshold(
+        0.15, unit="fraction of the gain", reason="with more left, a result is better than at first"
+    )
+    half: float = threshold(
+        0.5, unit="fraction of the gain", reason="reached by two evaluations, it is no noise of one"
+    )
+    count: int = threshold(4, unit="evaluations", reason="with fewer, there is no course to judge")
+    remedy: ClassVar[str] = (
+        "Keep and evaluate the best checkpoint. If the loop restores one itself, check which: the sign or mode of its "
+        "comparison ('max' for a score, 'min' for a loss), and that the state is copied (copy.deepcopy) when it is "
+        "kept. Otherwise look at the step where the result fell: a rate that rises, a loss that diverges, overfitting."
+    )
+
+    def __call__(self, history: History) -> tuple[Finding, ...]:
+        """Return a finding at the end of the run if what had been gained is lost."""
+        if not finished(history):
+            return ()
+        found: list[Finding] = []
+        for name, better in held_out_metrics(history).items():
+            values = history[name].values
+            if len(values) < self.count or not np.isfinite(values).all():
+                continue
+            gains = np.array([gain_over(float(values[0]), float(value), better) for value in values])
+            best = float(gains.max())
+            if best <= self.gain * abs(float(values[0])):
+                continue
+            lasting = np.count_nonzero(gains > self.half * best) > 1
+            if not lasting or gains[-1] > self.left * best:
+                return ()
+            at = int(gains.argmax())
+            text = (
+                f"{name} went from {number(values[0])} to {number(values[at])} at step "
+                f"{history[name].steps[at]:.0f}, and ended at {number(values[-1])}, no better than at the first "
+                "evaluation: the best state is lost (it was not restored, or a worse one was)."
+            )
+            found.append(self.finding(int(history[name].steps[-1]), text, subject=name))
+        return tuple(found[:1])
+
+
+@dataclass(frozen=True, kw_only=True)
 class RewardNotRising(HealthRule):
     """The returns or rewards that a policy gets while it is trained are no higher at the end than at the start.
 
