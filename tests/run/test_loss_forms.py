@@ -130,7 +130,7 @@ CHANCES = {
 NO_CHANCES = {
     "sum": lambda: functional.cross_entropy(logits(), CLASSES, reduction="sum"),
     "scaled": lambda: 2 * functional.cross_entropy(logits(), CLASSES),
-    "weights of samples": lambda: (VALUES * functional.cross_entropy(logits(), CLASSES, reduction="none")).mean(),
+    "weights of samples": lambda: torch.mean(VALUES * functional.cross_entropy(logits(), CLASSES, reduction="none")),
     "weight of yes": lambda: functional.binary_cross_entropy_with_logits(
         single()[:, 0], VALUES.abs(), pos_weight=torch.tensor(3.0)
     ),
