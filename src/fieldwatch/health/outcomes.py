@@ -48,7 +48,8 @@ _HIGHER = frozenset(
         *("mota", "hota", "idf1", "snr", "sdr", "sisdr", "sisnr", "pesq", "stoi", "chrf", "meteor"),
         *("concordance", "silhouette", "sharpe"),
         *("likelihood", "loglik", "elbo", "purity", "nmi", "ari", "coverage", "similarity", "quality"),
-        *("skill", "nse", "kge", "cindex", "fidelity", "winrate", "fscore", "fbeta"),
+        *("skill", "nse", "kge", "cindex", "fidelity", "winrate", "fscore", "fbeta", "gain", "gains"),
+        *("found", "match", "matched", "matches", "caught", "won", "reached", "survived", "lasted", "alive"),
     }
 )
 _LOWER = frozenset(
@@ -60,7 +61,8 @@ _LOWER = frozenset(
         *("nrmse", "rmsle", "medae", "nme", "mpjpe", "ate", "rpe", "mcd", "der", "eer", "fpr", "fnr", "kid", "fvd"),
         *("logloss", "hamming", "collisions", "crashes", "violation"),
         *("ppl", "bpc", "bpd", "brier", "ece", "mmd", "wasserstein", "emd", "epe", "violations", "mistakes"),
-        *("ce", "bce", "xent", "crossentropy", "huber", "pinball"),
+        *("ce", "bce", "xent", "crossentropy", "huber", "pinball", "off", "wrong", "miss", "missed"),
+        *("fail", "failed", "failure", "failures", "lost", "cost", "costs", "drift", "delay", "lag"),
     }
 )
 _DIFFERENCES = frozenset(("gap",))
@@ -103,6 +105,10 @@ def direction_of(name: str, history: History) -> Direction | None:
     # A gap of two scores is none: it is better small, whatever they are.
     if words & _DIFFERENCES:
         return "lower"
+    if words & _HIGHER and words & _LOWER:
+        # The last word says what it is: dice_loss is a loss, error_correlation a correlation.
+        known = [word for word in WORDS.findall(name.lower()) if word in _HIGHER | _LOWER]
+        return "higher" if known[-1] in _HIGHER else "lower"
     if words & _HIGHER:
         return "higher"
     return "lower" if words & _LOWER else None
@@ -387,6 +393,20 @@ _NAMES_OF_LOSSES: Mapping[str, tuple[tuple[str, ...], ...]] = MappingProxyType(
         "binary cross-entropy": (("bce",), ("logloss",), ("log", "loss")),
     }
 )
+
+
+def held_out_lag(history: History) -> float:
+    """Return which part of the fall of the training loss the same loss on held-out data lacks at the end; 0 if unknown.
+
+    A part of it is usual: training data are always fitted better.
+    """
+    found = [0.0]
+    for name, loss in held_out_losses(history):
+        began, ended = loss_ends(loss.values)
+        last = float(history[name].values[-1])
+        if began > ended and np.isfinite(last):
+            found.append((last - ended) / (began - ended))
+    return max(found)
 
 
 def _is_same(series: Series, total: Series) -> bool:

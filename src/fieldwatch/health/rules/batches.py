@@ -8,7 +8,7 @@ import numpy as np
 
 from fieldwatch.base import number, percent
 from fieldwatch.health.finding import Finding, Severity
-from fieldwatch.health.outcomes import has_improved, has_rewards, is_evaluated, single_loss
+from fieldwatch.health.outcomes import has_improved, has_rewards, held_out_lag, is_evaluated, single_loss
 from fieldwatch.health.rule import HealthRule
 from fieldwatch.health.rules.poor_results import ends_poorly, learned_by_heart
 from fieldwatch.health.rules.rates import highest_rate
@@ -318,6 +318,12 @@ class EvaluationInput(HealthRule):
         unit="standard deviations of a column, on average",
         reason="means of 32 samples differ by 0.15; other samples of the same data by hardly more",
     )
+    some: float = threshold(
+        0.7, unit="standard deviations of a column, on average", reason="enough if held-out data lack a loss as well"
+    )
+    lag: float = threshold(
+        0.3, unit="fraction of the fall of the training loss", reason="lacking in the same loss on held-out data"
+    )
     arguments: float = threshold(
         3.5,
         unit="standard deviations, or tenths of the tokens",
@@ -362,10 +368,12 @@ class EvaluationInput(HealthRule):
     def _by_column(self, history: History, item: str) -> Finding | None:
         """Return a finding if the columns have other means in evaluations, such as exchanged or missing ones."""
         name = tags.EVALUATION_INPUT_SHIFT.tag(item)
-        if name not in history or len(history[name]) < self.count or not ends_poorly(history):
+        if name not in history or len(history[name]) < self.count:
             return None
         shift = float(np.nanmedian(history[name].values))
-        if shift <= self.columns:
+        # Two weak signs of the same fault: columns that differ somewhat, and a loss that held-out data lack.
+        both = shift > self.some and held_out_lag(history) > self.lag
+        if not both and (shift <= self.columns or not ends_poorly(history)):
             return None
         text = (
             f"the columns of the input of '{item}' have other means in evaluations than in training, by "

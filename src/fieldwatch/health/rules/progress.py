@@ -72,6 +72,9 @@ class NoProgress(HealthRule):
     worse: float = threshold(
         0.1, unit="fraction of the first value", reason="the metric of an untrained model, which is easy to reach"
     )
+    lost: float = threshold(
+        0.05, unit="fraction of the first value", reason="the same while the loss falls, which should have improved it"
+    )
     still: float = threshold(
         0.1, unit="fraction of the initial loss", reason="fall since the first evaluation: much was learned since then"
     )
@@ -156,7 +159,7 @@ class NoProgress(HealthRule):
             return None
         for name, better in judged.items():
             values = history[name].values
-            if self._became_worse(values, better):
+            if self._became_worse(values, better, self.worse):
                 text = (
                     f"{name} went from {number(values[0])} to {number(values[-1])} and was never better than at the "
                     "first evaluation: training makes it worse than no training (a wrong sign, or wrong targets)."
@@ -177,7 +180,7 @@ class NoProgress(HealthRule):
             at = mean_until(loss.values, loss.steps, float(series.steps[0]), width=8)
             ended = loss_ends(loss.values)[1]
             fallen = at - ended > self.still * at
-            if fallen and self._became_worse(values, better):
+            if fallen and self._became_worse(values, better, self.lost):
                 text = (
                     f"{name} went from {number(values[0])} to {number(values[-1])} and was never better than at the "
                     f"first evaluation, while {tags.TOTAL} fell from {number(at)} to {number(ended)}: what is trained "
@@ -192,13 +195,13 @@ class NoProgress(HealthRule):
         gains = np.array([gain_over(float(values[0]), float(value), better) for value in values[1:]])
         return gains, float(np.median(gains[len(gains) // 2 :]))
 
-    def _became_worse(self, values: NDArray[np.float64], better: Direction) -> bool:
+    def _became_worse(self, values: NDArray[np.float64], better: Direction, worse: float) -> bool:
         """Return whether no evaluation was better than the first one, and the later ones are clearly worse."""
         if not np.isfinite(values).all():
             return False
         gains, usual = self._gains(values, better)
         first = abs(float(values[0]))
-        return float(gains.max()) <= self.gain * first and usual < -self.worse * first
+        return float(gains.max()) <= self.gain * first and usual < -worse * first
 
     def _unmoved(self, history: History) -> Finding | None:
         """Return a finding if no held-out result is better than at the first evaluation, whatever the loss does."""
