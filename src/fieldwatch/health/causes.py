@@ -79,9 +79,7 @@ EXPLAINS: Mapping[str, frozenset[str]] = MappingProxyType(
         "InputScale": _EVERYTHING
         | _OF_RATES
         | {"RateTooHigh", "RateTooLow", "AlwaysClipped", "ConstantOutput", "NoDiversity"},
-        "OddSetting": _EVERYTHING
-        | _OF_RATES
-        | {"EvaluationOutput", "RateTooHigh", "RateTooLow", "LossNotDecreasing"},
+        "OddSetting": _EVERYTHING | _OF_RATES | {"EvaluationOutput", "RateTooHigh", "RateTooLow", "LossNotDecreasing"},
         "DoubtfulSetting": _EVERYTHING | _OF_RATES | {"RateTooHigh", "RateTooLow"},
         "RateTooHigh": _EVERYTHING | _OF_RATES | {"AlwaysClipped"},
         "RateJump": _EVERYTHING | _OF_RATES | {"RateStartsLate"},

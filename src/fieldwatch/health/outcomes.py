@@ -49,7 +49,7 @@ _HIGHER = frozenset(
         *("concordance", "silhouette", "sharpe"),
         *("likelihood", "loglik", "elbo", "purity", "nmi", "ari", "coverage", "similarity", "quality"),
         *("skill", "nse", "kge", "cindex", "fidelity", "winrate", "fscore", "fbeta", "gain", "gains"),
-        *("found", "match", "matched", "matches", "caught", "won", "reached", "survived", "lasted", "alive"),
+        *("found", "match", "matched", "matches", "won", "survived"),
     }
 )
 _LOWER = frozenset(
@@ -383,7 +383,9 @@ def held_out_losses(history: History) -> Iterator[tuple[str, Series]]:
         }
     for name in history.names():
         words = frozenset(WORDS.findall(name.rpartition("/")[2].lower())) - _HELD_OUT
-        if is_result(name, history) and words in by_words and not is_signed(by_words[words].values):
+        # A term may have the name of the score that it stands for, such as dice.
+        known = words in by_words and direction_of(name, history) != "higher"
+        if known and is_result(name, history) and not is_signed(by_words[words].values):
             yield name, by_words[words]
 
 

@@ -309,7 +309,7 @@ class HeldOutGap(HealthRule):
             at = int(np.nanargmin(series.values)) if np.isfinite(series.values).any() else len(series) - 1
             best = float(series.values[at])
             last = float(np.median(series.values[-2:]))
-            if at >= len(series) - 2 or last < self.rise * best or last - best < self.least * began:
+            if at >= len(series) - 2 or last <= best or last < self.rise * best or last - best < self.least * began:
                 continue
             before = mean_until(loss.values, loss.steps, float(series.steps[at]))
             if mean_until(loss.values, loss.steps, float(series.steps[-1])) < before:

@@ -130,7 +130,7 @@ def _spread(path: str, attributes: Mapping[str, object]) -> Iterator[tuple[str, 
     for key, value in attributes.items():
         entries: list[tuple[object, object]] = [("", value)]
         if isinstance(value, list | tuple):
-            entries = list(enumerate(cast("list[object]", value)))[:_MOST_PARTS]
+            entries = [(at, each) for at, each in enumerate(cast("list[object]", value)[:_MOST_PARTS])]
         elif isinstance(value, Mapping):
             entries = list(cast("Mapping[object, object]", value).items())[:_MOST_PARTS]
         for index, each in entries:

@@ -131,8 +131,8 @@ def _chance(root: Any) -> tuple[int, str] | None:
         axis = None if before is None or before.name() != "LogSoftmaxBackward0" else _axis(before)
         return None if before is None or axis is None else (_shape(before)[axis], "cross-entropy")
     # Weights raise the loss of a constant.
-    weights = [name for name in ("_saved_weight", "_saved_pos_weight") if hasattr(type(node), name)]
-    if any(_is_given(node, name) for name in weights):
+    names = ("_saved_weight", "_saved_pos_weight") if node.name() in _LOGIT_LOSSES else ("_saved_weight",)
+    if any(_is_given(node, name) for name in names):
         return None
     return 2, "binary cross-entropy"
 

@@ -249,4 +249,5 @@ def _is_random(weight: Tensor) -> bool:
     with torch.no_grad():
         rows = weight.detach()[:_MOST_SIDE].flatten(1)[:, :_MOST_SIDE].float()
         limit = rows.square().mean().sqrt() * (rows.shape[0] ** 0.5 + rows.shape[1] ** 0.5)
-        return bool(limit > 0) and bool(torch.linalg.matrix_norm(rows, ord=2) <= _EDGE * limit)
+        values: Tensor = torch.linalg.svdvals(rows)  # pyright: ignore[reportUnknownMemberType]  torch leaves its type open
+        return bool(limit > 0) and bool(values[0] <= _EDGE * limit)
