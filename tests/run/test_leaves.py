@@ -58,7 +58,7 @@ def test_a_layer_that_is_listed_is_not(keep):
 def test_a_network_outside_of_all_modules_is_not_inside():
     (event,) = checked(nn.Linear(4, 1), others=[nn.Linear(4, 4)])
     assert (event["count"], event["inside"]) == (2, 0)
-    assert event["names"][0] == "a parameter of shape (4, 4)"
+    assert "(4, 4)" in event["names"][0]
 
 
 def test_a_layer_that_another_optimizer_updates_counts_as_trained():

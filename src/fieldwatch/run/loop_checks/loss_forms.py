@@ -124,7 +124,8 @@ def _chance(root: Any) -> tuple[int, str] | None:
         parents = [parent for parent, _ in node.next_functions if parent is not None]
         node = parents[0] if len(parents) == 1 and (node.name() in _AVERAGES or node.name() in _VIEWS) else None
     # Reduction 1 is the mean, 0 is none.
-    if node is None or not (node._saved_reduction == 1 or (node._saved_reduction == 0 and averaged)):  # noqa: SLF001
+    reduction = None if node is None else getattr(node, "_saved_reduction", None)
+    if node is None or not (reduction == 1 or (reduction == 0 and averaged)):
         return None
     if node.name() in _CLASS_LOSSES:
         before = _source(node)
