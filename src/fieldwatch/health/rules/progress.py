@@ -326,6 +326,10 @@ class ProgressLost(HealthRule):
         0.5, unit="fraction of the gain", reason="reached by two evaluations, it is no noise of one"
     )
     count: int = threshold(4, unit="evaluations", reason="with fewer, there is no course to judge")
+    learned: float = threshold(
+        0.8, unit="fraction of the fall of the loss", reason="by the first evaluation; the rest may go up and down"
+    )
+    many: int = threshold(24, unit="recordings", reason="so many are results of single episodes, not evaluations")
     remedy: ClassVar[str] = (
         "Keep and evaluate the best checkpoint. If the loop restores one itself, check which: the sign or mode of its "
         "comparison ('max' for a score, 'min' for a loss), and that the state is copied (copy.deepcopy) when it is "
@@ -338,24 +342,38 @@ class ProgressLost(HealthRule):
             return ()
         found: list[Finding] = []
         for name, better in held_out_metrics(history).items():
+            steps = history[name].steps
             values = history[name].values
             if len(values) < self.count or not np.isfinite(values).all():
                 continue
+            if len(values) > self.many:
+                # Results of single episodes are noise: compare parts of the run.
+                parts = np.array_split(np.arange(len(values)), self.many // 2)
+                steps = np.array([steps[part[-1]] for part in parts])
+                values = np.array([np.median(values[part]) for part in parts])
             gains = np.array([gain_over(float(values[0]), float(value), better) for value in values])
             best = float(gains.max())
             if best <= self.gain * abs(float(values[0])):
                 continue
             lasting = np.count_nonzero(gains > self.half * best) > 1
-            if not lasting or gains[-1] > self.left * best:
+            if not lasting or gains[-1] > self.left * best or self._came_late(history, float(steps[0])):
                 return ()
             at = int(gains.argmax())
             text = (
                 f"{name} went from {number(values[0])} to {number(values[at])} at step "
-                f"{history[name].steps[at]:.0f}, and ended at {number(values[-1])}, no better than at the first "
+                f"{steps[at]:.0f}, and ended at {number(values[-1])}, no better than at the first "
                 "evaluation: the best state is lost (it was not restored, or a worse one was)."
             )
             found.append(self.finding(int(history[name].steps[-1]), text, subject=name))
         return tuple(found[:1])
+
+    def _came_late(self, history: History, step: float) -> bool:
+        """Return whether most was learned before the first evaluation, so that it is no start to fall back to."""
+        if tags.TOTAL not in history:
+            return False
+        loss = history[tags.TOTAL]
+        began, ended = loss_ends(loss.values)
+        return began - mean_until(loss.values, loss.steps, step, width=8) > self.learned * (began - ended) > 0
 
 
 @dataclass(frozen=True, kw_only=True)
