@@ -249,5 +249,6 @@ def _is_random(weight: Tensor) -> bool:
     with torch.no_grad():
         rows = weight.detach()[:_MOST_SIDE].flatten(1)[:, :_MOST_SIDE].float()
         limit = rows.square().mean().sqrt() * (rows.shape[0] ** 0.5 + rows.shape[1] ** 0.5)
-        values: Tensor = torch.linalg.svdvals(rows)  # pyright: ignore[reportUnknownMemberType]  torch leaves its type open
+        linalg: Any = torch.linalg  # torch leaves the types of this module open
+        values = cast("Tensor", linalg.svdvals(rows))
         return bool(limit > 0) and bool(values[0] <= _EDGE * limit)
