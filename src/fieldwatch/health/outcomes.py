@@ -49,7 +49,7 @@ _HIGHER = frozenset(
         *("concordance", "silhouette", "sharpe"),
         *("likelihood", "loglik", "elbo", "purity", "nmi", "ari", "coverage", "similarity", "quality"),
         *("skill", "nse", "kge", "cindex", "fidelity", "winrate", "fscore", "fbeta", "gain", "gains"),
-        *("found", "match", "matched", "matches", "won", "survived"),
+        *("match", "matched", "matches", "won", "survived"),
     }
 )
 _LOWER = frozenset(
