@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from fieldwatch.health import outcomes, window
 from fieldwatch.health.rules import (
     finite,
     gradients,
@@ -82,6 +83,59 @@ def test_a_view_that_is_always_hard_is_no_spike(make):
     names = [f"view_{i}" for i in who]
     assert losses.LossSpike()(make(columns)) != ()
     assert losses.LossSpike()(make((columns, {"samples": names}))) == ()
+
+
+def test_a_spike_below_the_first_losses_is_a_note(make):
+    """What is lost for a few steps is less than what had been learned."""
+    learned = np.where(np.arange(600) < 100, 5.0, 0.1)
+    for height, severity in ((3.0, "note"), (8.0, "warning")):
+        values = np.where(np.arange(600) == 300, height, learned)
+        assert [found.severity for found in losses.LossSpike()(make({"Loss/total": values}))] == [severity]
+
+
+def test_a_loss_of_noisy_targets_need_not_fall_if_evaluations_show_learning(make):
+    loss = {"Loss/total": 0.69 * (1 + 0.01 * np.sin(np.arange(2000)))}
+    better = ({"val/auc": np.array([0.6, 0.66, 0.68, 0.69])}, {"stride": 500})
+    guess = ({"val/auc": np.array([0.5, 0.51, 0.49, 0.52])}, {"stride": 500})
+    assert losses.LossNotDecreasing()(make((loss, {}), guess)) != ()
+    assert losses.LossNotDecreasing()(make((loss, {}), better)) == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "better"),
+    [
+        ("Eval/Gap/psnr_gap", "lower"),
+        ("Eval/psnr", "higher"),
+        ("Eval/ce", "lower"),
+        ("Test/c_index", "higher"),
+        ("Test/skill", "higher"),
+        ("Eval/hit_rate_5", "higher"),
+        ("Eval/queue", None),
+    ],
+)
+def test_the_direction_of_a_metric_follows_from_its_name(name, better, make):
+    assert outcomes.direction_of(name, make({"Loss/total": np.ones(8)})) == better
+
+
+def test_a_gap_between_training_and_held_out_data_is_no_result(make):
+    history = make({"Loss/total": np.ones(8)}, {"Eval/Gap/psnr_gap": np.arange(4.0), "Eval/psnr": np.arange(4.0)})
+    assert outcomes.held_out_metrics(history) == {"Eval/psnr": "higher"}
+
+
+@pytest.mark.parametrize(("ended", "steps", "over"), [(600, 600, True), (300, 600, False), (100, 100, False)])
+def test_a_loop_that_ended_in_order_is_finished_unless_it_went_on(ended, steps, over, make):
+    plan = {"kind": "plan", "step": 0, "steps": 1000}
+    end = {"kind": "ended", "step": ended - 1, "steps": ended}
+    assert window.finished(make({"Loss/total": np.ones(steps)}, events=[plan, end])) is over
+
+
+def test_a_held_out_loss_that_gains_nothing_of_the_training_is_a_gap(make):
+    plan = {"kind": "plan", "step": 0, "steps": 600}
+    loss = {name: 2 * np.exp(-np.arange(600) / 150) + 0.4 for name in ("Loss/total", "Loss/component_nll")}
+    for last, count in ((2.2, 1), (0.9, 0)):
+        held_out = ({"Test/nll": np.array([2.4, 2.3, last, last])}, {"stride": 150})
+        found = results.HeldOutGap()(make((loss, {}), held_out, events=[plan]))
+        assert [finding.subject for finding in found] == ["Test/nll"] * count
 
 
 def test_unchanged_parameters_without_gradient_are_frozen_on_purpose(make):

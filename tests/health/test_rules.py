@@ -237,6 +237,15 @@ FORGOTTEN = {
     "updates": 32,
     "replaced": 1,
 }
+LOOSE = {
+    "kind": "loose_parameters",
+    "step": 32,
+    "names": ["model.blocks.0.weight", "model.blocks.0.bias"],
+    "count": 2,
+    "share": 0.4,
+    "inside": 2,
+    "updates": 32,
+}
 NO_GRADIENT = {
     "kind": "term_without_gradient",
     "step": 131,
@@ -317,6 +326,13 @@ CASES = [
         healthy=partial(one, LOSS, noisy(), events=(FROZEN, {"kind": "phase", "step": 99, "name": "head"})),
         at=(107, "note", "model.head.weight"),
         words=("'model.head.weight'", "steps 96 and 100", "requires_grad_(True)"),
+    ),
+    Case(
+        rule=loop.LooseParameters(),
+        fault=partial(one, LOSS, noisy(), events=[LOOSE]),
+        healthy=partial(one, LOSS, noisy(), events=[{**LOOSE, "share": 0.001}]),
+        at=(32, "warning", "model.blocks.0.weight"),
+        words=("2 parameters", "40%", "plain list", "nn.ModuleList"),
     ),
     Case(
         rule=loop.NotInOptimizer(),
@@ -506,6 +522,13 @@ CASES = [
         healthy=partial(judged, score=[0.19, 0.3, 0.4, 0.5, 0.5, 0.5], loss=2.3 - 3e-4 * STEPS),
         at=(599, "warning", "Eval/accuracy"),
         words=("Eval/accuracy is 0.19", "6 evaluations", "fell by only 7%", "belong together"),
+    ),
+    Case(
+        rule=progress.ProgressLost(),
+        fault=partial(judged, score=[0.4, 0.5, 0.62, 0.6, 0.5, 0.41]),
+        healthy=partial(judged, score=[0.4, 0.5, 0.62, 0.6, 0.5, 0.58]),
+        at=(599, "warning", "Eval/accuracy"),
+        words=("from 0.4 to 0.62", "ended at 0.41", "best checkpoint"),
     ),
     Case(
         rule=progress.RewardNotRising(),

@@ -65,7 +65,34 @@ def test_the_share_of_a_module_that_is_frozen():
     assert frozen_share(parameters, held) is None
     model[0].requires_grad_(requires_grad=False)
     facts = frozen_share(parameters, held)
-    assert facts == {"names": ["net.0.weight"], "count": 1, "share": 0.9, "in_optimizer": True}
+    assert facts == {"names": ["net.0.weight"], "count": 1, "share": 0.9, "in_optimizer": True, "random": 0.0}
+
+
+def frozen_randomness(weight):
+    """Return which fraction of a frozen layer with this weight looks random."""
+    model = nn.Sequential(nn.Linear(weight.shape[1], weight.shape[0], bias=False), nn.Linear(weight.shape[0], 1))
+    with torch.no_grad():
+        model[0].weight.copy_(weight)
+    model[0].requires_grad_(requires_grad=False)
+    parameters = ModuleParameters()
+    parameters.scan({"net": model})
+    return frozen_share(parameters, {id(each) for each in model.parameters()})["random"]
+
+
+@pytest.mark.parametrize("size", [(32, 32), (64, 200), (600, 48)])
+@pytest.mark.parametrize("init", [nn.init.normal_, nn.init.kaiming_uniform_, nn.init.xavier_normal_])
+def test_fresh_weights_are_random(size, init):
+    torch.manual_seed(1)
+    assert frozen_randomness(init(torch.empty(size))) == 1.0
+
+
+def test_weights_with_a_few_learned_directions_are_not_random():
+    torch.manual_seed(1)
+    fresh = nn.init.kaiming_uniform_(torch.empty(64, 64))
+    learned = fresh + 0.06 * torch.randn(64, 1) @ torch.randn(1, 64)
+    assert frozen_randomness(learned) == 0.0
+    # A matrix that is too small to tell is not judged.
+    assert frozen_randomness(fresh[:8, :8]) == 0.0
 
 
 def test_units_that_start_equal_are_seen_and_zeros_are_not():

@@ -1,5 +1,6 @@
 """What the operations behind a loss show of it: values that were squashed twice, wrong axes, shapes and signs."""
 
+import math
 import warnings
 
 import pytest
@@ -7,7 +8,7 @@ import torch
 from torch.nn import functional
 
 from fieldwatch import Terms
-from fieldwatch.run.loop_checks.loss_forms import LossFormCheck, floors, has_yes_no_loss
+from fieldwatch.run.loop_checks.loss_forms import LossFormCheck, chance_levels, floors, has_yes_no_loss
 
 INPUTS = torch.randn(6, 4, generator=torch.Generator().manual_seed(0))
 WEIGHT = torch.full((3, 4), 0.1, requires_grad=True)
@@ -112,3 +113,52 @@ def test_losses_that_are_never_negative_are_found_behind_their_means_only():
     )
     terms.total.backward()
     assert [found["term"] for found in floors(terms)] == ["read", "mask"]
+
+
+CHANCES = {
+    "cross_entropy": (3, lambda: functional.cross_entropy(logits(), CLASSES)),
+    "weights of classes": (
+        3,
+        lambda: functional.cross_entropy(logits(), CLASSES, weight=torch.tensor([1.0, 2.0, 3.0])),
+    ),
+    "mean by hand": (3, lambda: functional.cross_entropy(logits(), CLASSES, reduction="none").mean()),
+    "contrastive": (6, lambda: functional.cross_entropy(logits() @ logits().T, torch.arange(6))),
+    "places": (3, lambda: functional.cross_entropy(logits()[..., None].expand(6, 3, 5), CLASSES[:, None].expand(6, 5))),
+    "binary with logits": (2, lambda: functional.binary_cross_entropy_with_logits(single()[:, 0], VALUES.abs())),
+    "binary": (2, lambda: functional.binary_cross_entropy(single()[:, 0].sigmoid(), VALUES.abs())),
+}
+NO_CHANCES = {
+    "sum": lambda: functional.cross_entropy(logits(), CLASSES, reduction="sum"),
+    "scaled": lambda: 2 * functional.cross_entropy(logits(), CLASSES),
+    "weights of samples": lambda: torch.mean(VALUES * functional.cross_entropy(logits(), CLASSES, reduction="none")),
+    "weight of yes": lambda: functional.binary_cross_entropy_with_logits(
+        single()[:, 0], VALUES.abs(), pos_weight=torch.tensor(3.0)
+    ),
+    "with a further term": lambda: functional.cross_entropy(logits(), CLASSES) + WEIGHT.square().sum(),
+    "squares": lambda: functional.mse_loss(single()[:, 0], VALUES),
+}
+
+
+def chances(value):
+    terms = Terms(fit=(0.5, value))
+    terms.total.backward()
+    return [(event["outcomes"], event["chance"]) for event in chance_levels(terms)]
+
+
+@pytest.mark.parametrize("name", CHANCES)
+def test_the_loss_of_equal_chances_is_known(name):
+    outcomes, make = CHANCES[name]
+    assert chances(make()) == [(outcomes, math.log(outcomes))]
+
+
+@pytest.mark.parametrize("name", NO_CHANCES)
+def test_the_loss_of_equal_chances_is_unknown_if_it_is_scaled_or_summed(name):
+    assert chances(NO_CHANCES[name]()) == []
+
+
+def test_no_constant_has_a_higher_cross_entropy_than_equal_chances():
+    for name, (outcomes, _) in CHANCES.items():
+        if name == "cross_entropy":
+            shares = torch.bincount(CLASSES, minlength=outcomes) / len(CLASSES)
+            constant = shares.log().expand(len(CLASSES), outcomes)
+            assert functional.cross_entropy(constant, CLASSES) <= math.log(outcomes) + 1e-6

@@ -90,7 +90,7 @@ def test_the_journal_holds_every_step_term_weight_and_norm(tmp_path):
     np.testing.assert_allclose(history["Loss/weighted_size"].values, 0.01 * size, rtol=1e-6)
     np.testing.assert_allclose(history["Loss/share_fit"].values, fit / total, rtol=1e-6)
     assert len(history["Gradients/model_norm"]) == 100
-    assert history["Parameters/model_std"].steps.tolist() == [49, 99]
+    assert history["Parameters/model_std"].steps.tolist() == [0, 49, 99]
     assert history["LearningRate/0"].values[0] == 0.01
 
 

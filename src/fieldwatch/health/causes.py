@@ -18,8 +18,8 @@ _GRADIENTS = frozenset(("GradientExploding", "GradientVanishing", "UpdateRatio",
 _STOPPED = frozenset(("DeadGroup", "UnchangedParameters"))
 _RESULTS = frozenset(
     {
-        *("ChanceLevel", "Collapse", "HeldOutGap", "NoProgress", "Overfitting", "Overtraining", "TrainingGap"),
-        *("RewardNotRising", "WorseThanNothing", "WorstSample"),
+        *("ChanceLevel", "Collapse", "HeldOutGap", "NoProgress", "Overfitting", "Overtraining", "ProgressLost"),
+        *("TrainingGap", "RewardNotRising", "WorseThanNothing", "WorstSample"),
     }
 )
 _INCIDENTS = frozenset({"RefusedUpdates", "RolledBack", "DeclaredButZero"})
@@ -35,6 +35,7 @@ EXPLAINS: Mapping[str, frozenset[str]] = MappingProxyType(
         "InitialLoss": _EVERYTHING | _OF_RATES | {"RateTooHigh", "AlwaysClipped"},
         "NonFinite": _LOSSES | _STOPPED | _INCIDENTS | _RESULTS | {"GradientExploding"},
         "NotInOptimizer": _RESULTS | _UNTRAINED | {"ConstantOutput", "NotKept", "UnchangedParameters"},
+        "LooseParameters": _RESULTS | _UNTRAINED | {"ConstantOutput"},
         "NotKept": frozenset(("LossJump",)),
         "LossForm": _EVERYTHING | _UNTRAINED | _OF_RATES | {"InputIgnored", "NormalizedOverBatch", "RateTooHigh"},
         "NegativeLoss": _EVERYTHING | _UNTRAINED | _OF_RATES | {"RateTooHigh", "TrainingGap", "UnboundedLoss"},
@@ -52,23 +53,23 @@ EXPLAINS: Mapping[str, frozenset[str]] = MappingProxyType(
         "PositionIgnored": _RESULTS | _UNTRAINED,
         "PaddingCounts": _RESULTS | _UNTRAINED,
         "UnmixedBatches": _RESULTS | _LOSSES | {"GradientExploding", "ParameterDrift", "RateTooHigh", "SameBatch"},
-        "TargetAmongInputs": _RESULTS,
+        "TargetAmongInputs": _RESULTS | {"EvaluationOutput"},
         "ConstantArgument": _RESULTS | _UNTRAINED | {"EvaluationInput", "SameBatch"},
         "ConstantInput": _RESULTS
         | _UNTRAINED
         | {"ConstantOutput", "EvaluationInput", "GradientVanishing", "TermDominates"},
         "SameBatch": _RESULTS | _UNTRAINED,
-        "EvaluationInput": _RESULTS,
+        "EvaluationInput": _RESULTS | {"EvaluationOutput"},
         # Dropout draws random numbers.
         "EvaluatedInTrainMode": _RESULTS - {"WorseThanNothing"} | {"EvaluationDraws"},
         "EvaluationDraws": _RESULTS - {"WorseThanNothing"} | {"LossSpike", "SampleSpike"},
         "UnclearedGradient": _EVERYTHING | {"RateTooHigh", "TermDominates"},
         "TermWithoutGradient": _RESULTS | {"LossNotDecreasing", "GradientVanishing", "TermNotLearned"},
-        "ModeChanged": _RESULTS | {"LossJump", "LossSpike"},
+        "ModeChanged": _RESULTS | {"EvaluationOutput", "LossJump", "LossSpike"},
         "HalfUnderflow": _RESULTS | _UNTRAINED | {"GradientVanishing", "UnchangedParameters"},
         "ScalerSkips": _EVERYTHING | _UNTRAINED,
-        "BatchOfOne": _RESULTS,
-        "StaleAverage": _RESULTS,
+        "BatchOfOne": _RESULTS | {"EvaluationOutput"},
+        "StaleAverage": _RESULTS | {"EvaluationOutput"},
         "CopyNeverUpdated": _RESULTS | _LOSSES,
         "RateEndsEarly": _RESULTS | _UNTRAINED,
         "RateStartsLate": _RESULTS | _UNTRAINED,
@@ -78,7 +79,7 @@ EXPLAINS: Mapping[str, frozenset[str]] = MappingProxyType(
         "InputScale": _EVERYTHING
         | _OF_RATES
         | {"RateTooHigh", "RateTooLow", "AlwaysClipped", "ConstantOutput", "NoDiversity"},
-        "OddSetting": _EVERYTHING | _OF_RATES | {"RateTooHigh", "RateTooLow", "LossNotDecreasing"},
+        "OddSetting": _EVERYTHING | _OF_RATES | {"EvaluationOutput", "RateTooHigh", "RateTooLow", "LossNotDecreasing"},
         "DoubtfulSetting": _EVERYTHING | _OF_RATES | {"RateTooHigh", "RateTooLow"},
         "RateTooHigh": _EVERYTHING | _OF_RATES | {"AlwaysClipped"},
         "RateJump": _EVERYTHING | _OF_RATES | {"RateStartsLate"},
@@ -96,6 +97,7 @@ EXPLAINS: Mapping[str, frozenset[str]] = MappingProxyType(
         "LossJump": _RESULTS | {"LossSpike", "LossOscillating", "SampleSpike", "ParameterDrift", "GradientExploding"},
         "OutputsGrow": _RESULTS | _LOSSES,
         "FrozenBody": _RESULTS | _UNTRAINED,
+        "EvaluationOutput": _RESULTS,
         "InputIgnored": _RESULTS | {"LossNotDecreasing"},
         "NoDiversity": _RESULTS | {"InputIgnored"},
         "UnboundedLoss": _RESULTS | _LOSSES | {"GradientExploding", "ParameterDrift"},
@@ -122,6 +124,7 @@ AT_THE_END = _RESULTS | {
     "ConstantArgument",
     "CopyNeverUpdated",
     "EvaluationInput",
+    "EvaluationOutput",
     "FrozenBody",
     "FutureVisible",
     "GroupTooSlow",
@@ -177,6 +180,7 @@ _FACTS = frozenset(
         "FutureVisible",
         "HalfParameters",
         "HalfUnderflow",
+        "LooseParameters",
         "LossForm",
         "NegativeLoss",
         "OptimizerRenewed",

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from types import MappingProxyType
 from typing import Any, Literal, cast
 
@@ -28,6 +29,8 @@ _OWN_GROUPS = frozenset(
     }
 )
 """Groups of the toolkit's own metrics: what it records there is no result, even if its name is new."""
+_OVERWRITTEN = 1.0
+"""Ratio of the first update and the parameters from which little of the initial values is left."""
 YES_NO = 0.02
 """Relative deviation from the gradient of a binary cross-entropy that counts as rounding."""
 WORDS = re.compile(r"[a-z0-9]+")
@@ -45,6 +48,8 @@ _HIGHER = frozenset(
         *("mota", "hota", "idf1", "snr", "sdr", "sisdr", "sisnr", "pesq", "stoi", "chrf", "meteor"),
         *("concordance", "silhouette", "sharpe"),
         *("likelihood", "loglik", "elbo", "purity", "nmi", "ari", "coverage", "similarity", "quality"),
+        *("skill", "nse", "kge", "cindex", "fidelity", "winrate", "fscore", "fbeta", "gain", "gains"),
+        *("match", "matched", "matches", "won", "survived"),
     }
 )
 _LOWER = frozenset(
@@ -56,13 +61,22 @@ _LOWER = frozenset(
         *("nrmse", "rmsle", "medae", "nme", "mpjpe", "ate", "rpe", "mcd", "der", "eer", "fpr", "fnr", "kid", "fvd"),
         *("logloss", "hamming", "collisions", "crashes", "violation"),
         *("ppl", "bpc", "bpd", "brier", "ece", "mmd", "wasserstein", "emd", "epe", "violations", "mistakes"),
+        *("ce", "bce", "xent", "crossentropy", "huber", "pinball", "off", "wrong", "miss", "missed"),
+        *("fail", "failed", "failure", "failures", "lost", "cost", "costs", "drift", "delay", "lag"),
     }
 )
+_DIFFERENCES = frozenset(("gap",))
+"""Words in the names of metrics that are differences of two scores."""
+_PAIRS = frozenset(("cindex", "crossentropy", "winrate", "fscore", "logloss"))
 ACCURACIES = frozenset(("accuracy", "acc", "right", "correct", "hit", "hits", "top1"))
 """Words in the names of metrics that count right answers."""
-_CENTERED = ("explained", "r2", "correlation", "corr", "spearman", "pearson", "kendall", "kappa", "mcc")
+_CENTERED = (
+    *("explained", "r2", "correlation", "corr", "spearman", "pearson", "kendall", "kappa", "mcc"),
+    # Skill scores are improvements on a reference, as a fraction of its error (Nash and Sutcliffe: of the mean).
+    *("skill", "nse"),
+)
 NATURAL: Mapping[str, float] = MappingProxyType(
-    {**{str(word): 0.0 for word in _CENTERED}, "auc": 0.5, "auroc": 0.5},
+    {**{str(word): 0.0 for word in _CENTERED}, "auc": 0.5, "auroc": 0.5, "concordance": 0.5, "cindex": 0.5},
 )
 """Values that a prediction without any information reaches, by the words of metrics that are defined by it."""
 FRACTIONS = frozenset(("accuracy", "acc", "precision", "recall", "f1", "iou", "miou", "dice"))
@@ -88,14 +102,23 @@ def direction_of(name: str, history: History) -> Direction | None:
     if declared in ("higher", "lower"):
         return declared
     words = name_words(name)
+    # A gap of two scores is none: it is better small, whatever they are.
+    if words & _DIFFERENCES:
+        return "lower"
+    if words & _HIGHER and words & _LOWER:
+        # The last word says what it is: dice_loss is a loss, error_correlation a correlation.
+        known = [word for word in WORDS.findall(name.lower()) if word in _HIGHER | _LOWER]
+        return "higher" if known[-1] in _HIGHER else "lower"
     if words & _HIGHER:
         return "higher"
     return "lower" if words & _LOWER else None
 
 
 def name_words(name: str) -> set[str]:
-    """Return the words of the last part of a metric's name."""
-    return set(WORDS.findall(name.rpartition("/")[2].lower()))
+    """Return the words of the last part of a metric's name; common names of two words count as one, too."""
+    words = WORDS.findall(name.rpartition("/")[2].lower())
+    pairs = ("".join(pair) for pair in pairwise(words))
+    return set(words) | _PAIRS.intersection(pairs)
 
 
 def late(series: Series) -> float:
@@ -128,7 +151,9 @@ def is_played(history: History, usual: float = 0.1) -> bool:
     if not has_rewards(history):
         return False
     ratios = [finite_median(history[name].values) for name in tags.UPDATE_RATIO.parts(history.names()).values()]
-    return 0 < max(ratios, default=0.0) < usual
+    # Parameters that the first update has overwritten are so large afterwards that later updates look usual.
+    first = [float(history[name].values[0]) for name in tags.FIRST_UPDATE.parts(history.names()).values()]
+    return 0 < max(ratios, default=0.0) < usual and max(first, default=0.0) < _OVERWRITTEN
 
 
 def whole(values: NDArray[np.float64]) -> float:
@@ -166,6 +191,36 @@ def has_improved(history: History, gain: float = 0.1, move: float = 0.2) -> bool
     return False
 
 
+def shows_learning(history: History, share: float = 0.2, gain: float = 0.1, least: float = 0.1) -> bool:
+    """Return whether a held-out result of known direction shows that something was learned.
+
+    A training loss near that of a guess shows nothing if most of its targets are noise; an evaluation does.
+
+    Args:
+        history: record of the run.
+        share: least way from the value of a prediction without information to a perfect one.
+        gain: least gain over the first evaluation, as a fraction of it.
+        least: least gain of a metric that is a fraction.
+    """
+    for name, better in held_out_metrics(history).items():
+        # A loss that falls from far above that of a guess may still be no better than one.
+        if name_words(name) & _LOSSES:
+            continue
+        values = history[name].values
+        last = finite_median(values[-3:])
+        known = [NATURAL[word] for word in name_words(name) if word in NATURAL]
+        if known:
+            if last - known[0] > share * (1 - known[0]):
+                return True
+            continue
+        first = float(values[0])
+        won = gain_over(first, last, better)
+        fraction = name_words(name) & (FRACTIONS | ACCURACIES) and float(np.nanmin(values)) >= 0
+        if len(values) > 1 and won > gain * abs(first) and won > (least * whole(values) if fraction else 0.0):
+            return True
+    return False
+
+
 def held_out_metrics(history: History) -> dict[str, Direction]:
     """Return the recorded held-out metrics with a known direction.
 
@@ -173,7 +228,8 @@ def held_out_metrics(history: History) -> dict[str, Direction]:
     records it at few steps only, as an evaluation does (``Rollout/return``).
     """
     names = [name for name in history.names() if is_held_out(name) or is_rare(name, history)]
-    names = [name for name in names if not is_training(name)]
+    # A gap between training and held-out data grows with any training, and is no result.
+    names = [name for name in names if not is_training(name) and not name_words(name) & _DIFFERENCES]
     return {name: better for name in names if (better := direction_of(name, history))}
 
 
@@ -184,7 +240,7 @@ def is_evaluated(history: History) -> bool:
 
 def is_result(name: str, history: History) -> bool:
     """Return whether a metric is one of the loop's own on held-out data."""
-    if is_training(name) or TOOLKIT.find(name) is not None:
+    if is_training(name) or TOOLKIT.find(name) is not None or name_words(name) & _DIFFERENCES:
         return False
     return is_held_out(name) or is_rare(name, history)
 
@@ -216,6 +272,12 @@ def gain_over(first: float, last: float, better: Direction) -> float:
     return last - first if better == "higher" else first - last
 
 
+def first_step(history: History) -> int:
+    """Return the step from which on a loop trains: that of the first update if it is recorded, else the first one."""
+    updates = [int(history[name].steps[0]) for name in tags.FIRST_UPDATE.parts(history.names()).values()]
+    return max(min(updates, default=0), history.first, 0)
+
+
 def loss_reduction(history: History, *, head: int = 5, share: float = 0.1) -> float | None:
     """Return the relative fall of the loss from its first to its last recordings; None if it has no meaning."""
     if tags.TOTAL not in history:
@@ -223,7 +285,7 @@ def loss_reduction(history: History, *, head: int = 5, share: float = 0.1) -> fl
     series = history[tags.TOTAL]
     values = series.values[np.isfinite(series.values)]
     # A record that starts late does not show the loss at the start of training.
-    if len(values) < 4 * head or is_signed(values) or series.steps[0] > max(history.first, 0):
+    if len(values) < 4 * head or is_signed(values) or series.steps[0] > first_step(history):
         return None
     began = float(np.median(values[:head]))
     ended = float(np.median(values[-max(int(share * len(values)), head) :]))
@@ -295,6 +357,69 @@ def _squares(history: History, item: str) -> tuple[float, float] | None:
     if spread <= 1e-9 * max(finite_median(variance), finite_median(scale * error), 1e-30):
         return None
     return finite_median(scale * square.values[-4:]), spread
+
+
+_LOSSES = frozenset(("loss", "ce", "bce", "nll", "xent", "crossentropy", "logloss"))
+
+
+def held_out_losses(history: History) -> Iterator[tuple[str, Series]]:
+    """Yield each held-out metric that is the training loss on other data, with that loss.
+
+    It is one if it has the name of the term, if the loop records the loss under that name for training, too, or if it
+    is called a loss or a cross-entropy and the loss is a single one.
+    """
+    total = single_loss(history)
+    terms = tags.COMPONENT.parts(history.names())
+    by_words = {frozenset(WORDS.findall(term.lower())): history[name] for term, name in terms.items()}
+    if total is not None:
+        for name in history.names():
+            if is_training(name) and TOOLKIT.find(name) is None and _is_same(history[name], total):
+                by_words.setdefault(core_words(name), total)
+        by_words.setdefault(frozenset({"loss"}), total)
+        by_words |= {
+            frozenset(words): total
+            for event in history.events("chance_level")
+            for words in _NAMES_OF_LOSSES.get(str(event["operation"]), ())
+        }
+    for name in history.names():
+        words = frozenset(WORDS.findall(name.rpartition("/")[2].lower())) - _HELD_OUT
+        # A term may have the name of the score that it stands for, such as dice.
+        known = words in by_words and direction_of(name, history) != "higher"
+        if known and is_result(name, history) and not is_signed(by_words[words].values):
+            yield name, by_words[words]
+
+
+_NAMES_OF_LOSSES: Mapping[str, tuple[tuple[str, ...], ...]] = MappingProxyType(
+    {
+        "cross-entropy": (("ce",), ("nll",), ("xent",), ("cross", "entropy"), ("crossentropy",)),
+        "binary cross-entropy": (("bce",), ("logloss",), ("log", "loss")),
+    }
+)
+
+
+def held_out_lag(history: History) -> float:
+    """Return which part of the fall of the training loss the same loss on held-out data lacks at the end; 0 if unknown.
+
+    A part of it is usual: training data are always fitted better.
+    """
+    found = [0.0]
+    for name, loss in held_out_losses(history):
+        began, ended = loss_ends(loss.values)
+        last = float(history[name].values[-1])
+        if began > ended and np.isfinite(last):
+            found.append((last - ended) / (began - ended))
+    return max(found)
+
+
+def _is_same(series: Series, total: Series) -> bool:
+    """Return whether a recorded series holds the values of a loss."""
+    places = np.minimum(np.searchsorted(total.steps, series.steps), len(total) - 1)
+    same = total.values[places]
+    return len(series) >= _LEAST_SAME and bool(np.allclose(series.values, same, rtol=1e-3, atol=0.0, equal_nan=True))
+
+
+_LEAST_SAME = 4
+"""Recordings that have to agree before two series count as the same."""
 
 
 def mean_until(values: NDArray[np.float64], steps: NDArray[np.float64], step: float, width: int = 32) -> float:

@@ -203,9 +203,20 @@ def planned_steps(history: History) -> int | None:
 
 
 def finished(history: History) -> bool:
-    """Return whether the last planned step is recorded; False without a plan."""
+    """Return whether the training is over: the last planned step is recorded, or the loop ended in order before it."""
     planned = planned_steps(history)
-    return planned is not None and history.step + 1 >= planned
+    if planned is not None and history.step + 1 >= planned:
+        return True
+    ended = history.events(ENDED)
+    # A run that goes on later has recorded steps behind that end.
+    is_over = bool(ended) and int(ended[-1]["steps"]) >= history.step + 1
+    return is_over and history.step + 1 >= _LEAST_PART * (planned or 0)
+
+
+ENDED = "ended"
+"""Kind of the event of a loop that ended in order with planned steps left, or without a plan: ``steps``."""
+_LEAST_PART = 0.25
+"""Fraction of the planned steps; a loop that ends earlier was tried out or interrupted, not stopped early."""
 
 
 def finite_median(values: NDArray[np.float64]) -> float:

@@ -62,6 +62,13 @@ class DetailSchedule:
         self._watched = watched
         self._spread: bool | None = None
 
+    def first(self) -> DueDetails:
+        """Return what the first update measures: how far it moves the parameters, if the model is small.
+
+        A rate that is far too high has overwritten the parameters before the first interval ends.
+        """
+        return DueDetails(groups=None) if sum(self._costs()) <= AT_ONCE else NO_DETAILS
+
     def due(self, index: int) -> DueDetails:
         """Return what the step with this index measures."""
         offset = (index + 1) % self._every

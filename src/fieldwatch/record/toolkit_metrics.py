@@ -79,6 +79,12 @@ GRADIENTS = (
         expected="about 1e-3; above 0.1 the update overwrites the group, below 1e-7 the group is effectively frozen",
     ),
     Metric(
+        name="Gradients/first_update_<group>",
+        unit="",
+        meaning="As Gradients/update_ratio_<group>, at the first update of the run; of small models only.",
+        expected="below 0.1; at 1 the initial values are overwritten at once",
+    ),
+    Metric(
         name="Gradients/share_<group>_<term>",
         unit="",
         meaning="L2 norm of one weighted term's gradient in the group, divided by the sum of these norms over all "
@@ -234,6 +240,12 @@ FORWARD = (
         name="Forward/<module>_evaluation_output_std",
         unit="",
         meaning="As Forward/<module>_output_std, in the first forward of an evaluation.",
+    ),
+    Metric(
+        name="Forward/<module>_evaluation_output_shift",
+        unit="",
+        meaning="How far the means of the outputs' columns in an evaluation are from those of the last measured "
+        "training forward, in their standard deviations, on average.",
     ),
     Metric(
         name="Forward/<module>_copied_input",

@@ -143,6 +143,7 @@ class Session:
             with self.watchdog.ending(error):
                 self._close_step()
                 if error is None:
+                    self._record_early_end()
                     self.record.finish()
                     self.finish_saving()
                     self._retry_while_disk_full(self.record.waiting.flush)
@@ -217,6 +218,14 @@ class Session:
     def ended(self) -> bool:
         """Whether all planned steps are done."""
         return self._total is not None and self.log.step_index + 1 >= self._total
+
+    def _record_early_end(self) -> None:
+        """Record that the loop is over although planned steps are left, or none were planned.
+
+        Without it, rules that judge the result could not tell a loop that stopped early from one that goes on.
+        """
+        if self._began and self.log.step_index >= self._start and not self.ended:
+            self.log.event("ended", steps=self.log.step_index + 1)
 
     @property
     def open_step(self) -> Step | None:

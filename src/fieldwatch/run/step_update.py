@@ -64,7 +64,7 @@ class StepUpdates:
         context: parts of the run.
     """
 
-    __slots__ = ("_context", "_first_groups", "_norms", "_number_of_groups", "_refused", "_sizes", "_step")
+    __slots__ = ("_context", "_first", "_first_groups", "_norms", "_number_of_groups", "_refused", "_sizes", "_step")
 
     def __init__(self, step: StepValues, context: StepContext) -> None:
         self._step = step
@@ -72,6 +72,7 @@ class StepUpdates:
         self._norms: dict[str, Tensor] = {}
         self._refused: Tensor | None = None
         self._sizes: UpdateSizes | None = None
+        self._first = False
         # Optimizer to the number of its first parameter group, counted over all optimizers of the step.
         self._first_groups: dict[int, int] = {}
         self._number_of_groups = 0
@@ -168,7 +169,14 @@ class StepUpdates:
         self._context.coverage.check_optimizers(optimizers)
         self._context.loop_checks.after_update()
         if self._sizes is not None:
-            self._step.device_values |= self._sizes.ratios()
+            ratios = self._sizes.ratios()
+            if self._first:
+                # Apart from the others: a warm-up, or the first step of Adam, makes it unlike all later ones.
+                ratios = {
+                    tags.FIRST_UPDATE.tag(group): ratios[name]
+                    for group, name in tags.UPDATE_RATIO.parts(ratios).items()
+                }
+            self._step.device_values |= ratios
             self._sizes = None
 
     def _decide(
@@ -212,6 +220,9 @@ class StepUpdates:
         values[tags.TOTAL_NORM] = norm(torch.stack([*self._norms.values()])) if several else norms.total
         values |= {tags.GRADIENT_NORM.tag(group): length for group, length in norms.groups.items()}
         due = context.details.due(step.index)
+        self._first = due.groups == () and context.loop_checks.is_first_update(step.index)
+        if self._first:
+            due = context.details.first()
         if due.largest or due.precision:
             values |= gradient_statistics(
                 norms.gradients, largest=due.largest, precision=due.precision, most=due.most_gradients

@@ -8,7 +8,7 @@ import numpy as np
 
 from fieldwatch.base import number, percent
 from fieldwatch.health.finding import Finding, Severity
-from fieldwatch.health.outcomes import has_improved, is_evaluated, single_loss
+from fieldwatch.health.outcomes import has_improved, has_rewards, held_out_lag, is_evaluated, single_loss
 from fieldwatch.health.rule import HealthRule
 from fieldwatch.health.rules.poor_results import ends_poorly, learned_by_heart
 from fieldwatch.health.rules.rates import highest_rate
@@ -318,6 +318,12 @@ class EvaluationInput(HealthRule):
         unit="standard deviations of a column, on average",
         reason="means of 32 samples differ by 0.15; other samples of the same data by hardly more",
     )
+    some: float = threshold(
+        0.7, unit="standard deviations of a column, on average", reason="enough if held-out data lack a loss as well"
+    )
+    lag: float = threshold(
+        0.3, unit="fraction of the fall of the training loss", reason="lacking in the same loss on held-out data"
+    )
     arguments: float = threshold(
         3.5,
         unit="standard deviations, or tenths of the tokens",
@@ -362,10 +368,12 @@ class EvaluationInput(HealthRule):
     def _by_column(self, history: History, item: str) -> Finding | None:
         """Return a finding if the columns have other means in evaluations, such as exchanged or missing ones."""
         name = tags.EVALUATION_INPUT_SHIFT.tag(item)
-        if name not in history or len(history[name]) < self.count or not ends_poorly(history):
+        if name not in history or len(history[name]) < self.count:
             return None
         shift = float(np.nanmedian(history[name].values))
-        if shift <= self.columns:
+        # Two weak signs of the same fault: columns that differ somewhat, and a loss that held-out data lack.
+        both = shift > self.some and held_out_lag(history) > self.lag
+        if not both and (shift <= self.columns or not ends_poorly(history)):
             return None
         text = (
             f"the columns of the input of '{item}' have other means in evaluations than in training, by "
@@ -386,6 +394,80 @@ class EvaluationInput(HealthRule):
             f"evaluations than in training, by {number(shift, 2)} standard deviations: it is not the same input."
         )
         return self.finding(history.step, text, subject=item, severity="warning")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationOutput(HealthRule):
+    """A module answers inputs of the same scale with far larger, smaller or other outputs in evaluations.
+
+    So it is another function there, or its inputs differ in what counts: statistics of norms that do not follow the
+    weights, a part that is dropped or added in one of the modes, features that are missing or rearranged. Judged is the
+    second half of the run.
+    """
+
+    ratio: float = threshold(
+        2.2,
+        unit="times the standard deviation of the outputs in training",
+        reason="from 0.6 to 1.6 in healthy runs",
+        source="measured by benchmarks/verdicts.py",
+    )
+    shift: float = threshold(
+        1.2,
+        unit="standard deviations of an output's column, on average",
+        reason="0.1 to 0.3 in healthy runs, of other samples of the same data",
+        source="measured by benchmarks/verdicts.py",
+    )
+    inputs: float = threshold(
+        1.5, unit="times the deviation of the inputs", reason="inputs of another scale have other outputs"
+    )
+    count: int = threshold(2, unit="evaluations", reason="a single batch may be unusual")
+    remedy: ClassVar[str] = (
+        "Compare model(x) in train and in eval mode for one training batch. If they differ, look at batch norms (their "
+        "momentum, running statistics that an average of the weights did not copy) and at dropout. If not, the data "
+        "differ: check that training and evaluation use the same features, axes, order, mask and preprocessing, and "
+        "that no input of the training holds the target."
+    )
+
+    def __call__(self, history: History) -> tuple[Finding, ...]:
+        """Return, at the end of the run, one finding per module."""
+        # A policy that plays well sees other states than one that explores.
+        if not finished(history) or has_rewards(history):
+            return ()
+        return tuple(
+            found
+            for item in tags.EVALUATION_OUTPUT_STD.parts(history.names())
+            if (found := self._judge(history, item)) is not None
+        )
+
+    def _judge(self, history: History, item: str) -> Finding | None:
+        trained, evaluated = (
+            self._late(history, family.tag(item)) for family in (tags.OUTPUT_STD, tags.EVALUATION_OUTPUT_STD)
+        )
+        given, asked = (self._late(history, family.tag(item)) for family in (tags.INPUT_STD, tags.EVALUATION_INPUT_STD))
+        if not (trained > 0 and given > 0 and 1 / self.inputs <= asked / given <= self.inputs):
+            return None
+        shift = self._late(history, tags.EVALUATION_OUTPUT_SHIFT.tag(item))
+        if not 1 / self.ratio <= evaluated / trained <= self.ratio:
+            text = (
+                f"the outputs of '{item}' have a standard deviation of {number(evaluated, 3)} in evaluations, but of "
+                f"{number(trained, 3)} in training, for inputs of the same scale: training and evaluation differ."
+            )
+        elif shift > self.shift:
+            text = (
+                f"the outputs of '{item}' have other means in evaluations than in training, by {number(shift, 2)} "
+                "standard deviations on average, for inputs of the same scale: training and evaluation differ."
+            )
+        else:
+            return None
+        return self.finding(history.step, text, subject=item)
+
+    def _late(self, history: History, name: str) -> float:
+        """Return the median of the second half of the run; NaN if there are too few recordings."""
+        if name not in history:
+            return float("nan")
+        series = history[name]
+        values = series.values[series.steps >= history.step / 2]
+        return finite_median(values) if len(values) >= self.count else float("nan")
 
 
 @dataclass(frozen=True, kw_only=True)

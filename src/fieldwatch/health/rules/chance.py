@@ -23,7 +23,9 @@ from fieldwatch.health.outcomes import (
     held_out_accuracy,
     held_out_metrics,
     late,
+    loss_ends,
     name_words,
+    shows_learning,
     single_loss,
     target_variance,
     whole,
@@ -37,6 +39,7 @@ from fieldwatch.health.thresholds import threshold
 from fieldwatch.health.window import finished, finite_median
 from fieldwatch.record import History, tags
 
+_YES_OR_NO = 2
 _OVERLAPS = frozenset(("iou", "jaccard"))
 _F1 = frozenset(("f1", "dice"))
 
@@ -51,10 +54,20 @@ class ChanceLevel(HealthRule):
     """At the end, the training loss is no lower than that of a constant prediction.
 
     For classes the constant prediction is the distribution of the targets, for squared errors their mean. Both are
-    measured from the gradients of the outputs, and only trusted if they agree with the recorded loss.
+    measured from the gradients of the outputs, and only trusted if they agree with the recorded loss. A cross-entropy
+    has a limit of its own, whatever its targets are: the logarithm of the number of classes, or of the samples that a
+    contrastive loss compares. A run whose evaluations show that it has learned is not judged.
+
+    Attributes:
+        kind: kind of the events with the limits of cross-entropies.
     """
 
+    kind: str = "chance_level"
+
     share: float = threshold(0.95, unit="times the loss of a constant", reason="5 % is the noise of a few batches")
+    limit: float = threshold(
+        0.97, unit="times the limit", reason="the median of a tenth of the run is hardly noisy; most targets need less"
+    )
     agree: float = threshold(
         0.15, unit="fraction of the loss", reason="a loss that the outputs do not explain has another form"
     )
@@ -69,7 +82,36 @@ class ChanceLevel(HealthRule):
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
         """Return one finding at the end of the run."""
-        if not finished(history) or single_loss(history) is None or has_improved(history) or has_rewards(history):
+        if not finished(history) or has_rewards(history) or shows_learning(history):
+            return ()
+        return self._of_targets(history) or self._of_operations(history)
+
+    def _of_operations(self, history: History) -> tuple[Finding, ...]:
+        """Return a finding if no cross-entropy of the run is below that of a prediction that prefers nothing."""
+        events = {str(event["term"]): event for event in history.events(self.kind)}
+        if len(tags.COMPONENT.parts(history.names())) > 1:
+            # The players of a game end at log 2 if none of them wins.
+            events = {term: event for term, event in events.items() if event["outcomes"] != _YES_OR_NO}
+        found: list[Finding] = []
+        for term, event in events.items():
+            name = tags.COMPONENT.tag(term)
+            limit = float(event["chance"])
+            if name not in history or len(history[name]) < self.count:
+                continue
+            ended = loss_ends(history[name].values)[1]
+            if not ended > self.limit * limit:
+                # One that is learned shows that the others may be meant, such as that of an adversary.
+                return ()
+            text = (
+                f"term '{term}' ended at {number(ended)}, no better than a {event['operation']} of equal chances for "
+                f"all {event['outcomes']} outcomes ({number(limit)}): it is at chance level."
+            )
+            found.append(self.finding(history.step, text, subject=term))
+        return tuple(found[:1])
+
+    def _of_targets(self, history: History) -> tuple[Finding, ...]:
+        """Return a finding if the only loss is no lower than that of a constant, which the targets give."""
+        if single_loss(history) is None or has_improved(history):
             return ()
         for item, loss, constant, what in self._measured(history):
             if constant > 0 and loss >= self.share * constant:

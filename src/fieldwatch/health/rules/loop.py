@@ -10,9 +10,10 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldwatch.base import number
+from fieldwatch.base import number, percent
 from fieldwatch.health.finding import Finding, Severity, first_per_subject
 from fieldwatch.health.rule import HealthRule
+from fieldwatch.health.rules.poor_results import ends_poorly
 from fieldwatch.health.thresholds import threshold
 from fieldwatch.health.window import between, excused, first_sustained, on_steps, planned_steps
 from fieldwatch.record import TOOLKIT, History, Series, tags
@@ -172,6 +173,48 @@ class NotInOptimizer(HealthRule):
             f"{text}; {replaced} parameters without gradients are in an optimizer but in no tracked module, so a layer "
             "was probably replaced after the optimizer was created."
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class LooseParameters(HealthRule):
+    """The loss depends on parameters that no module lists and no optimizer updates.
+
+    A module hides its parts from ``parameters()`` if it keeps them in a plain list or mapping. A warning if a tracked
+    module holds them, or if the result is poor at the end; otherwise a note, since a network that only measures (a
+    perceptual loss) is not meant to learn.
+
+    Attributes:
+        kind: kind of the events to report.
+    """
+
+    kind: str = "loose_parameters"
+    share: float = threshold(
+        0.01, unit="fraction of the parameters behind the loss", reason="smaller parts hardly limit the model"
+    )
+    remedy: ClassVar[str] = (
+        "Keep submodules in nn.ModuleList or nn.ModuleDict and parameters in nn.ParameterList, so that parameters() "
+        "and state_dict() list them, or give them to the optimizer and to run.track(...) yourself. If they are meant "
+        "to stay as they are, freeze them with requires_grad_(False)."
+    )
+
+    def __call__(self, history: History) -> tuple[Finding, ...]:
+        """Return one finding per event."""
+        return first_per_subject(self._judge(history, event) for event in history.events(self.kind))
+
+    def _judge(self, history: History, event: Mapping[str, Any]) -> Finding | None:
+        if event["share"] < self.share:
+            return None
+        count = int(event["count"])
+        inside = bool(event["inside"])
+        poor = not inside and ends_poorly(history)
+        severity: Severity = "warning" if inside or poor else "note"
+        where = "in a plain list or attribute of a module" if inside else "in no tracked module"
+        text = (
+            f"the loss depends on {count} parameters ({percent(event['share'], 0)} of all) that are {where} and in no "
+            f"optimizer, and have not changed within {event['updates']} updates: {_names(event['names'], count)}."
+        )
+        step = history.step if poor else int(event["step"])
+        return self.finding(step, text, subject=event["names"][0], severity=severity)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,8 +9,8 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from fieldwatch.base import number
-from fieldwatch.health.finding import Finding
-from fieldwatch.health.outcomes import is_played, loss_reduction, single_loss
+from fieldwatch.health.finding import Finding, Severity
+from fieldwatch.health.outcomes import is_played, loss_reduction, shows_learning, single_loss
 from fieldwatch.health.rule import HealthRule
 from fieldwatch.health.thresholds import SMDEBUG, threshold
 from fieldwatch.health.visits import Visits
@@ -57,6 +57,8 @@ def _reweighted(history: History, before: NDArray[np.float64], after: NDArray[np
 class LossSpike(HealthRule):
     """The total loss briefly rises to many times its moving baseline, then recovers.
 
+    A note if it stays below the first losses of the run, so that less was lost than had been learned.
+
     Attributes:
         metrics: losses to check.
         excuses: kinds of events after which the loss may rise for ``grace`` steps.
@@ -85,6 +87,7 @@ class LossSpike(HealthRule):
         reason="losses with heavy tails exceed their mean ten times as a rule",
     )
     tail: int = threshold(512, unit="recordings", reason="length of the window that gives the usual deviations")
+    head: int = threshold(5, unit="recordings", reason="length of the first median, which makes a spike a warning")
     remedy: ClassVar[str] = (
         "Check the sample of that step (SampleSpike names it if samples have names), and clip gradients so that one "
         "batch cannot move the parameters far."
@@ -115,7 +118,9 @@ class LossSpike(HealthRule):
                     f"{span.name} was {number(values[at])}, {values[at] / base[at]:.0f} times its baseline "
                     f"{number(base[at])}."
                 )
-                return self.finding(span.step(at), text, subject=span.name)
+                first = float(np.nanmedian(values[: self.head])) if span.whole else -np.inf
+                severity: Severity = "warning" if values[at] > first else "note"
+                return self.finding(span.step(at), text, subject=span.name, severity=severity)
         return None
 
     def _exceeds_tail(self, values: NDArray[np.float64], at: int) -> bool:
@@ -245,8 +250,9 @@ class LossNotDecreasing(HealthRule):
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
         """Return where the first phase had lasted too long without progress."""
-        # A run that continues a trained model does not start high, so it need not decrease.
-        if history.first >= LOOKBACK:
+        # A run that continues a trained model does not start high, so it need not decrease. Where most targets are
+        # noise, a loss hardly falls, although its evaluations show what was learned.
+        if history.first >= LOOKBACK or shows_learning(history):
             return ()
         first = [span for span in spans(history, *self.metrics) if span.start == 0 and span.whole]
         found = tuple(found for span in first if (found := self._judge(history, span)))

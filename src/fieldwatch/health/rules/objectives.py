@@ -20,6 +20,7 @@ from fieldwatch.health.outcomes import (
     single_loss,
 )
 from fieldwatch.health.rule import HealthRule
+from fieldwatch.health.rules.batches import EvaluationOutput
 from fieldwatch.health.rules.chance import falls_short
 from fieldwatch.health.rules.poor_results import ends_poorly
 from fieldwatch.health.thresholds import threshold
@@ -299,12 +300,14 @@ class TargetAmongInputs(HealthRule):
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
         """Return, at the end of the run, one finding per module."""
-        if not finished(history) or not (ends_poorly(history) or falls_short(history)):
+        if not finished(history):
             return ()
+        poor = ends_poorly(history) or falls_short(history)
+        others = {finding.subject for finding in EvaluationOutput()(history)}
         found: list[Finding] = []
         for item, name in tags.COPIED.parts(history.names()).items():
             copied = late(history[name])
-            if copied > self.correlation:
+            if (poor or item in others) and copied > self.correlation:
                 text = (
                     f"the outputs of '{item}' equal one column of its inputs (correlation {number(copied, 4)}) in "
                     "training, and the result on held-out data is far worse: the target leaks into the inputs."

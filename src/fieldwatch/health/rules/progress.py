@@ -72,6 +72,9 @@ class NoProgress(HealthRule):
     worse: float = threshold(
         0.1, unit="fraction of the first value", reason="the metric of an untrained model, which is easy to reach"
     )
+    lost: float = threshold(
+        0.05, unit="fraction of the first value", reason="the same while the loss falls, which should have improved it"
+    )
     still: float = threshold(
         0.1, unit="fraction of the initial loss", reason="fall since the first evaluation: much was learned since then"
     )
@@ -156,7 +159,7 @@ class NoProgress(HealthRule):
             return None
         for name, better in judged.items():
             values = history[name].values
-            if self._became_worse(values, better):
+            if self._became_worse(values, better, self.worse):
                 text = (
                     f"{name} went from {number(values[0])} to {number(values[-1])} and was never better than at the "
                     "first evaluation: training makes it worse than no training (a wrong sign, or wrong targets)."
@@ -177,7 +180,7 @@ class NoProgress(HealthRule):
             at = mean_until(loss.values, loss.steps, float(series.steps[0]), width=8)
             ended = loss_ends(loss.values)[1]
             fallen = at - ended > self.still * at
-            if fallen and self._became_worse(values, better):
+            if fallen and self._became_worse(values, better, self.lost):
                 text = (
                     f"{name} went from {number(values[0])} to {number(values[-1])} and was never better than at the "
                     f"first evaluation, while {tags.TOTAL} fell from {number(at)} to {number(ended)}: what is trained "
@@ -192,13 +195,13 @@ class NoProgress(HealthRule):
         gains = np.array([gain_over(float(values[0]), float(value), better) for value in values[1:]])
         return gains, float(np.median(gains[len(gains) // 2 :]))
 
-    def _became_worse(self, values: NDArray[np.float64], better: Direction) -> bool:
+    def _became_worse(self, values: NDArray[np.float64], better: Direction, worse: float) -> bool:
         """Return whether no evaluation was better than the first one, and the later ones are clearly worse."""
         if not np.isfinite(values).all():
             return False
         gains, usual = self._gains(values, better)
         first = abs(float(values[0]))
-        return float(gains.max()) <= self.gain * first and usual < -self.worse * first
+        return float(gains.max()) <= self.gain * first and usual < -worse * first
 
     def _unmoved(self, history: History) -> Finding | None:
         """Return a finding if no held-out result is better than at the first evaluation, whatever the loss does."""
@@ -303,6 +306,74 @@ class NoProgress(HealthRule):
         part = max(len(values) // 10, 1)
         spread = float(np.std(values[-part:]))
         return float(np.median(values[:part]) - np.median(values[-part:])) > 5 * spread
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProgressLost(HealthRule):
+    """Held-out results had improved, and at the end they are no better than at the first evaluation.
+
+    All metrics of known direction that had improved must have lost it. A wrong state may have been restored, or the run
+    has diverged or overfitted late.
+    """
+
+    gain: float = threshold(
+        0.05, unit="fraction of the first value", reason="less is within the noise of an evaluation"
+    )
+    left: float = threshold(
+        0.15, unit="fraction of the gain", reason="with more left, a result is better than at first"
+    )
+    half: float = threshold(
+        0.5, unit="fraction of the gain", reason="reached by two evaluations, it is no noise of one"
+    )
+    count: int = threshold(4, unit="evaluations", reason="with fewer, there is no course to judge")
+    learned: float = threshold(
+        0.8, unit="fraction of the fall of the loss", reason="by the first evaluation; the rest may go up and down"
+    )
+    many: int = threshold(24, unit="recordings", reason="so many are results of single episodes, not evaluations")
+    remedy: ClassVar[str] = (
+        "Keep and evaluate the best checkpoint. If the loop restores one itself, check which: the sign or mode of its "
+        "comparison ('max' for a score, 'min' for a loss), and that the state is copied (copy.deepcopy) when it is "
+        "kept. Otherwise look at the step where the result fell: a rate that rises, a loss that diverges, overfitting."
+    )
+
+    def __call__(self, history: History) -> tuple[Finding, ...]:
+        """Return a finding at the end of the run if what had been gained is lost."""
+        if not finished(history):
+            return ()
+        found: list[Finding] = []
+        for name, better in held_out_metrics(history).items():
+            steps = history[name].steps
+            values = history[name].values
+            if len(values) < self.count or not np.isfinite(values).all():
+                continue
+            if len(values) > self.many:
+                # Results of single episodes are noise: compare parts of the run.
+                parts = np.array_split(np.arange(len(values)), self.many // 2)
+                steps = np.array([steps[part[-1]] for part in parts])
+                values = np.array([np.median(values[part]) for part in parts])
+            gains = np.array([gain_over(float(values[0]), float(value), better) for value in values])
+            best = float(gains.max())
+            if best <= self.gain * abs(float(values[0])):
+                continue
+            lasting = np.count_nonzero(gains > self.half * best) > 1
+            if not lasting or gains[-1] > self.left * best or self._came_late(history, float(steps[0])):
+                return ()
+            at = int(gains.argmax())
+            text = (
+                f"{name} went from {number(values[0])} to {number(values[at])} at step "
+                f"{steps[at]:.0f}, and ended at {number(values[-1])}, no better than at the first "
+                "evaluation: the best state is lost (it was not restored, or a worse one was)."
+            )
+            found.append(self.finding(int(history[name].steps[-1]), text, subject=name))
+        return tuple(found[:1])
+
+    def _came_late(self, history: History, step: float) -> bool:
+        """Return whether most was learned before the first evaluation, so that it is no start to fall back to."""
+        if tags.TOTAL not in history:
+            return False
+        loss = history[tags.TOTAL]
+        began, ended = loss_ends(loss.values)
+        return began - mean_until(loss.values, loss.steps, step, width=8) > self.learned * (began - ended) > 0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from fieldwatch.base import number, percent
 from fieldwatch.health.finding import Finding, Severity
-from fieldwatch.health.outcomes import has_improved, is_played, loss_reduction
+from fieldwatch.health.outcomes import first_step, has_improved, is_played, loss_reduction
 from fieldwatch.health.rule import HealthRule
 from fieldwatch.health.rules.gradients import GradientVanishing
 from fieldwatch.health.rules.poor_results import ends_poorly, has_stalled
@@ -30,13 +30,14 @@ def _initial_terms(history: History) -> Series | None:
 
     A term that starts later raises the total without any fault.
     """
-    if tags.TOTAL not in history or history[tags.TOTAL].steps[0] > max(history.first, 0):
+    start = first_step(history)
+    if tags.TOTAL not in history or history[tags.TOTAL].steps[0] > start:
         return None
     total = history[tags.TOTAL]
     terms = {
         term: history[name]
         for term, name in tags.WEIGHTED.parts(history.names()).items()
-        if history[name].steps[0] <= max(history.first, 0)
+        if history[name].steps[0] <= start
     }
     weights = [history[tags.WEIGHT.tag(term)].values for term in terms if tags.WEIGHT.tag(term) in history]
     if any(float(np.nanmax(weight)) > 1.5 * float(weight[0]) for weight in weights):

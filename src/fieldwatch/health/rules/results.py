@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from fieldwatch.base import number
+from fieldwatch.base import number, percent
 from fieldwatch.health.finding import Finding, Severity
 from fieldwatch.health.outcomes import (
     FRACTIONS,
@@ -18,6 +18,7 @@ from fieldwatch.health.outcomes import (
     declared_baselines,
     direction_of,
     gain_over,
+    held_out_losses,
     held_out_metrics,
     implied_accuracy_gap,
     is_training,
@@ -162,6 +163,14 @@ class HeldOutGap(HealthRule):
     high: float = threshold(
         0.5, unit="fraction of the first loss", reason="a held-out loss above it has hardly fallen at all"
     )
+    lost: float = threshold(
+        0.8,
+        unit="fraction of the fall of the training loss",
+        reason="0.5 in a healthy run that stopped early, with few and noisy samples",
+        source="measured by benchmarks/verdicts.py",
+    )
+    gained: float = threshold(0.3, unit="fraction of the first loss", reason="of a smaller fall, much is noise")
+    evaluations: int = threshold(3, unit="evaluations", reason="the first one may come before anything was learned")
     remedy: ClassVar[str] = (
         "Use more data (samples, views, frames), check that every step draws another batch, regularize (weight decay, "
         "dropout) or take a smaller model, and keep the checkpoint with the best held-out score. Check that training "
@@ -173,7 +182,7 @@ class HeldOutGap(HealthRule):
         if not finished(history):
             return ()
         found = (*self._gaps(history), *self._risen(history)) or tuple(self._by_heart(history))
-        return found or tuple(self._of_likelihoods(history))
+        return found or (*self._of_likelihoods(history), *self._of_losses(history))
 
     def _gaps(self, history: History) -> Iterator[Finding]:
         held_out = held_out_metrics(history)
@@ -250,6 +259,31 @@ class HeldOutGap(HealthRule):
                     "evaluation, and that both see data of the same kind; then see whether the run overfits.",
                 )
 
+    def _of_losses(self, history: History) -> Iterator[Finding]:
+        """Yield held-out losses that show too little of what the same loss gained in training.
+
+        Compared is the best evaluation with the training until then, so that a model that is overfitted later, and
+        replaced by its best state, is judged by that state.
+        """
+        for name, loss in held_out_losses(history):
+            values = history[name].values
+            if len(values) < self.evaluations or not np.isfinite(values).all():
+                continue
+            at = int(np.argmin(values))
+            best = float(values[at])
+            began = loss_ends(loss.values)[0]
+            seen = mean_until(loss.values, loss.steps, float(history[name].steps[at]))
+            gained = began - seen
+            if gained < self.gained * began or best - seen < self.lost * gained:
+                continue
+            shown = percent(max((began - best) / gained, 0.0), 0)
+            text = (
+                f"{name} was {number(best)} at best, while the same loss of the training had fallen from "
+                f"{number(began)} to {number(seen)}: held-out data show {shown} of what was gained (targets or inputs "
+                "differ, or overfitting)."
+            )
+            yield self.finding(int(history[name].steps[-1]), text, subject=name)
+
     def _is_far(self, name: str, seen: float, unseen: float, better: Direction) -> bool:
         gap = gain_over(unseen, seen, better)
         if "psnr" in name.lower():
@@ -275,7 +309,7 @@ class HeldOutGap(HealthRule):
             at = int(np.nanargmin(series.values)) if np.isfinite(series.values).any() else len(series) - 1
             best = float(series.values[at])
             last = float(np.median(series.values[-2:]))
-            if at >= len(series) - 2 or last < self.rise * best or last - best < self.least * began:
+            if at >= len(series) - 2 or last <= best or last < self.rise * best or last - best < self.least * began:
                 continue
             before = mean_until(loss.values, loss.steps, float(series.steps[at]))
             if mean_until(loss.values, loss.steps, float(series.steps[-1])) < before:

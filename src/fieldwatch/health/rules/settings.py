@@ -50,6 +50,13 @@ class FrozenBody(HealthRule):
     severity: ClassVar[Severity] = "note"
     kind: str = "frozen_share"
     share: float = threshold(0.3, unit="fraction of the parameters", reason="smaller parts hardly limit the model")
+    part: float = threshold(0.1, unit="fraction of the parameters", reason="enough if their values are random")
+    random: float = threshold(
+        0.5,
+        unit="fraction of the frozen matrices",
+        reason="the largest singular value of a trained matrix is above that of a random one",
+        source="https://en.wikipedia.org/wiki/Marchenko%E2%80%93Pastur_distribution",
+    )
     remedy: ClassVar[str] = (
         "Call requires_grad_(True) on the named parameters and give them to the optimizer, unless they are pretrained: "
         "a body with random weights cannot learn. If it is pretrained, check that its weights were loaded."
@@ -58,17 +65,22 @@ class FrozenBody(HealthRule):
     def __call__(self, history: History) -> tuple[Finding, ...]:
         """Return one finding if there are such parameters."""
         for event in history.events(self.kind):
-            if float(event["share"]) < self.share:
+            share = float(event["share"])
+            if share < (self.part if float(event.get("random", 0.0)) > self.random else self.share):
                 continue
+            # What is frozen and still random was never loaded, however good the rest has become.
+            random = float(event.get("random", 0.0)) > self.random
             poor = ends_poorly(history) or falls_short(history)
-            severity: Severity = "warning" if poor else "note"
+            severity: Severity = "warning" if poor or random else "note"
             names = ", ".join(f"'{name}'" for name in event["names"][:3])
             also = ", although an optimizer holds them" if event["in_optimizer"] else ""
             text = (
                 f"{percent(event['share'], 0)} of the parameters are frozen (requires_grad=False) since the start"
                 f"{also}: {names} and others."
             )
-            step = history.step if severity == "warning" else int(event["step"])
+            if random:
+                text += " Their values have no more structure than random numbers: they were not loaded, or not meant."
+            step = history.step if severity == "warning" and not random else int(event["step"])
             return (self.finding(step, text, subject=str(event["names"][0]), severity=severity),)
         return ()
 
@@ -77,7 +89,8 @@ class FrozenBody(HealthRule):
 class OddSetting(HealthRule):
     """An optimizer or a layer has a setting that is rarely meant, such as momentum 0.999 or dropout 0.9.
 
-    A warning if the result is poor at the end, or if the optimizer maximizes a loss; otherwise a note.
+    A warning if the result is poor at the end, if the optimizer maximizes a loss, or if a dropout leaves nearly
+    nothing; otherwise a note.
 
     Attributes:
         kind: kind of the events to report.
@@ -85,6 +98,9 @@ class OddSetting(HealthRule):
 
     severity: ClassVar[Severity] = "note"
     kind: str = "odd_setting"
+    dropped: float = threshold(
+        0.9, unit="probability of a dropout", reason="of the values to drop; the share to keep was probably meant"
+    )
     remedy: ClassVar[str] = "Use the usual value, or the default of the class."
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
@@ -97,12 +113,13 @@ class OddSetting(HealthRule):
         value = float(event["value"])
         maximizes = setting == "maximize"
         poor = ends_poorly(history) or falls_short(history)
-        severity: Severity = "warning" if poor or (maximizes and _rose(history)) else "note"
+        dropped = setting == "dropout" and value >= self.dropped
+        severity: Severity = "warning" if poor or dropped or (maximizes and _rose(history)) else "note"
         text = f"{where} has {setting} = {value:g}; usual is {event['usual']}."
         if maximizes:
             text = f"{where} has maximize=True: its updates raise the loss instead of lowering it (a wrong sign)."
         remedy = f"Set {setting} of {where} to the usual value ({event['usual']})."
-        step = history.step if severity == "warning" else int(event["step"])
+        step = history.step if severity == "warning" and not dropped else int(event["step"])
         return replace(self.finding(step, text, subject=f"{where} {setting}", severity=severity), remedy=remedy)
 
 

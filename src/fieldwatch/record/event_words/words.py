@@ -6,7 +6,7 @@ from typing import Any, Final, cast
 from fieldwatch.base import nbytes, number
 from fieldwatch.base.json_values import as_list, as_mapping, is_number
 
-SHOWN_ELSEWHERE: Final = frozenset(("plan", "windows", "phase", "baselines", "data_check", "sample_scores"))
+SHOWN_ELSEWHERE: Final = frozenset(("plan", "ended", "windows", "phase", "baselines", "data_check", "sample_scores"))
 """Kinds of events that declare something or hold data, and that views show in other places than a list of events."""
 FOR_RULES: Final = frozenset(
     (
@@ -16,6 +16,8 @@ FOR_RULES: Final = frozenset(
         "frozen_share",
         "yes_no_loss",
         "half_parameters",
+        "chance_level",
+        "loose_parameters",
         "loss_floor",
         "loss_form",
         "mode",

@@ -12,8 +12,9 @@ from fieldwatch.measure import Terms
 from fieldwatch.record import tags
 from fieldwatch.run.loop_checks.averages import AverageCheck
 from fieldwatch.run.loop_checks.evaluations import EvaluationModeCheck, RandomCheck
-from fieldwatch.run.loop_checks.forwards import ForwardCheck, ForwardSnapshot
-from fieldwatch.run.loop_checks.loss_forms import LossFormCheck, floors, has_yes_no_loss
+from fieldwatch.run.loop_checks.forwards import FIRST, ForwardCheck, ForwardSnapshot
+from fieldwatch.run.loop_checks.leaves import LeafCheck
+from fieldwatch.run.loop_checks.loss_forms import LossFormCheck, chance_levels, floors, has_yes_no_loss
 from fieldwatch.run.loop_checks.modes import ModeCheck
 from fieldwatch.run.loop_checks.optimizers import OptimizerCheck
 from fieldwatch.run.loop_checks.streaks import Streaks
@@ -32,6 +33,9 @@ from fieldwatch.run.tracked_objects import TrackedObjects
 
 EVERY = 16
 """Number of updates between two comparisons of all parameters, which cost about 0.1 microseconds per parameter."""
+
+LATEST = 10_000
+"""Step up to which the first update is awaited: a loop without any is not examined closely forever."""
 
 
 class LoopChecks:
@@ -52,7 +56,10 @@ class LoopChecks:
         self._uncleared = UnclearedGradients()
         self._terms = TermCheck()
         self._loss_forms = LossFormCheck()
-        self._floors: set[str] = set()
+        self._leaves = LeafCheck()
+        self._facts: set[tuple[str, str]] = set()
+        self._first_loss: int | None = None
+        self._first_update: int | None = None
         self._forwards = ForwardCheck()
         self._random = RandomCheck()
         self._evaluation_modes = EvaluationModeCheck()
@@ -72,7 +79,10 @@ class LoopChecks:
 
     def begin(self, step: int, *, detailed: bool) -> None:
         """Note the index of a step that begins, and whether it records details."""
-        self._forwards.begin(step, detailed=detailed)
+        # A loop may fill a memory before its first update: what counts are the steps from there on.
+        first = self._first_update
+        early = step < LATEST if first is None else step < first + FIRST
+        self._forwards.begin(due=early or detailed)
         self._random.begin()
 
     def snapshot(self) -> ForwardSnapshot | None:
@@ -112,16 +122,31 @@ class LoopChecks:
         """
         for facts in self._terms.check(step, terms, self._trained):
             self._event("term_without_gradient", **facts, frozen=self._frozen.any_frozen)
-        for form in self._loss_forms.check(step, terms):
+        if self._first_loss is None:
+            if not terms.total.requires_grad:
+                return
+            self._first_loss = step
+        for form in self._loss_forms.check(step - self._first_loss, terms):
             self._event("loss_form", **form)
-        if step == 0:
+        if step == self._first_loss:
+            self._leaves.walk(terms)
             for floor in floors(terms):
-                # A step in several pieces asks for each of them.
-                if floor["term"] not in self._floors:
-                    self._floors.add(floor["term"])
-                    self._event("loss_floor", **floor)
+                self._once("loss_floor", **floor)
+            for level in chance_levels(terms):
+                self._once("chance_level", **level)
             if has_yes_no_loss(terms):
-                self._event("yes_no_loss")
+                self._once("yes_no_loss")
+
+    def _once(self, kind: str, **facts: Any) -> None:
+        """Record an event of a term; a step in several pieces asks for each of them."""
+        key = (kind, str(facts.get("term", "")))
+        if key not in self._facts:
+            self._facts.add(key)
+            self._event(kind, **facts)
+
+    def is_first_update(self, step: int) -> bool:
+        """Return whether the updates of a step are the first ones of the run."""
+        return self._first_update == step
 
     def at_update(self, step: int, optimizers: Sequence[Optimizer]) -> Mapping[str, Tensor]:
         """Check everything that an update depends on, before it.
@@ -133,6 +158,8 @@ class LoopChecks:
         Returns:
             Values to record with the step.
         """
+        if self._first_update is None:
+            self._first_update = step
         if not self._updates:
             self._optimizers.add_items(self._tracked.items)
             self._scan()
@@ -180,11 +207,18 @@ class LoopChecks:
 
     def state_dict(self) -> dict[str, Any]:
         """Return what was measured so far, so that a resumed run records what the undisturbed one does."""
-        return {"forwards": self._forwards.state_dict()}
+        return {
+            "forwards": self._forwards.state_dict(),
+            "first_loss": self._first_loss,
+            "first_update": self._first_update,
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what was measured."""
         self._forwards.load_state_dict(state["forwards"])
+        # Checkpoints of earlier versions do not have them; they examined the first steps.
+        self._first_loss = state.get("first_loss", 0)
+        self._first_update = state.get("first_update", 0)
 
     def measure(self) -> Mapping[str, Tensor]:
         """Return values that are worth measuring only every few steps."""
@@ -212,6 +246,11 @@ class LoopChecks:
         forgotten = self._optimizers.check(self._parameters, self._updates)
         if forgotten is not None:
             self._event("not_in_optimizer", **forgotten)
+        if self._leaves.pending:
+            listed = {id(each) for each in self._parameters.read()}
+            loose = self._leaves.check(self._updates, self._optimizers.held(), listed, self._modules())
+            if loose is not None:
+                self._event("loose_parameters", **loose)
 
     def _scan(self) -> None:
         modules = self._modules()

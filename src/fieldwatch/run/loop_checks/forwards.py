@@ -15,11 +15,13 @@ from fieldwatch.run.loop_checks.output_gradients import TargetCounts, listen, po
 from fieldwatch.run.loop_checks.trainable import NAMED, submodules_of
 
 FIRST = 32
-"""Number of first steps at which the batches are measured."""
+"""Number of steps from the first update on at which the batches are measured."""
 _MOST_TENSORS = 4
 """Maximum number of arguments that are read."""
 _MOST_PARTS = 8
 """Maximum number of modules of a container that are looked at."""
+_FEW = 8
+"""Number of rows below which the columns of an output are not compared."""
 _BATCH_NORM = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
 
@@ -72,9 +74,8 @@ class ForwardCheck:
         self._handles = []
         self._probes = []
 
-    def begin(self, step: int, *, detailed: bool) -> None:
-        """Note the index of a step that begins, and whether it records details anyway."""
-        due = step < FIRST or detailed
+    def begin(self, *, due: bool) -> None:
+        """Note that a step begins, and whether its batches are measured."""
         self._tokens.last = None
         for probe in self._probes:
             probe.due = due
@@ -168,6 +169,7 @@ class _Probe:
         self._weights = torch.empty(0)
         self._counts = TargetCounts()
         self._columns: tuple[Tensor, Tensor] | None = None
+        self._made: tuple[Tensor, Tensor] | None = None
         self._seen = SeenInputs()
         self._raw = True
         self._attends: bool | None = None
@@ -178,6 +180,7 @@ class _Probe:
         return {
             "counts": self._counts.counts,
             "columns": None if self._columns is None else list(self._columns),
+            "made": None if self._made is None else list(self._made),
             "seen": self._seen.state_dict(),
             "asked": self._asked,
         }
@@ -187,6 +190,8 @@ class _Probe:
         self._counts.counts = state["counts"]
         columns = state["columns"]
         self._columns = None if columns is None else (columns[0], columns[1])
+        made = state.get("made")  # checkpoints of earlier versions do not have it
+        self._made = None if made is None else (made[0], made[1])
         if "seen" in state:  # checkpoints of earlier versions do not have it
             self._seen.load_state_dict(state["seen"])
         self._asked = state["asked"]
@@ -240,6 +245,8 @@ class _Probe:
                 self.trained[tags.INPUT_RATIO.tag(self.name)] = _largest_ratio(self._columns[1])
             if made is not None:
                 self.trained[tags.OUTPUT_STD.tag(self.name)] = made.std(correction=0)
+                # The mean and spread of a few samples say little of all.
+                self._made = torch.std_mean(made, dim=0, correction=0) if count >= _FEW else None
                 self._listen(module, args, output)
                 if self._raw and made.shape[1] == 1 and inputs[0].shape[1] > 1:
                     self.trained[tags.COPIED.tag(self.name)] = _correlation(inputs[0], made[:, 0])
@@ -311,6 +318,12 @@ class _Probe:
             made = next((rows for each in _tensors((output,)) if (rows := rows_of(each)) is not None), None)
             if made is not None:
                 self.evaluated[tags.EVALUATION_OUTPUT_STD.tag(self.name)] = made.std(correction=0)
+                earlier = self._made
+                alike = earlier is not None and earlier[1].shape == made.shape[1:] and len(made) >= _FEW
+                if earlier is not None and alike and earlier[1].device == made.device:
+                    spread = earlier[0].maximum(earlier[0].mean()).clamp_min(1e-12)
+                    apart = ((made.mean(dim=0) - earlier[1]).abs() / spread).mean()
+                    self.evaluated[tags.EVALUATION_OUTPUT_SHIFT.tag(self.name)] = apart
             known = self._columns
             alike = known is not None and known[0].shape == inputs[0].shape[1:] and known[0].device == inputs[0].device
             if known is not None and alike:

@@ -1,5 +1,6 @@
 """`LossFormCheck`: losses whose form is a mistake, read from the operations behind them."""
 
+import math
 from collections.abc import Iterator
 from typing import Any, cast
 
@@ -8,7 +9,7 @@ from torch import Tensor
 from fieldwatch.measure import Terms
 
 STEPS = 2
-"""Number of first steps at which the operations are read; they do not change later."""
+"""Number of steps from the first loss on at which the operations are read; they do not change later."""
 _MOST_NODES = 64
 """Operations that are read behind each term, nearest to the loss first."""
 _SQUASHED = {
@@ -54,6 +55,7 @@ _NEVER_NEGATIVE = {
 """Losses that targets in their range never make negative."""
 _MEANS = frozenset(("MeanBackward0", "MeanBackward1", "SumBackward0", "SumBackward1", "DivBackward0"))
 """Operations between such a loss and its mean over a batch; they keep its sign."""
+_AVERAGES = frozenset(("MeanBackward0", "MeanBackward1"))
 _MOST_STEPS = 5
 _PAIRED = 2
 """Dimensions of a table of pairs, and its least number of rows."""
@@ -66,14 +68,14 @@ class LossFormCheck:
     def __init__(self) -> None:
         self._seen: set[tuple[str, str]] = set()
 
-    def check(self, step: int, terms: Terms) -> Iterator[dict[str, Any]]:
+    def check(self, since: int, terms: Terms) -> Iterator[dict[str, Any]]:
         """Yield the facts of each event that has to be recorded.
 
         Args:
-            step: index of the step.
+            since: number of steps since the first loss.
             terms: loss terms with their graph, before or after the backward pass.
         """
-        if step >= STEPS:
+        if since >= STEPS:
             return
         for name, (weight, value) in terms.items():
             # In a game, one player maximizes the error of the other.
@@ -96,6 +98,53 @@ def floors(terms: Terms) -> Iterator[dict[str, str]]:
             node = parents[0] if node.name() in _MEANS and len(parents) == 1 else None
         if node is not None and node.name() in _NEVER_NEGATIVE:
             yield {"term": name, "operation": _NEVER_NEGATIVE[node.name()]}
+
+
+def chance_levels(terms: Terms) -> Iterator[dict[str, Any]]:
+    """Yield each term that is a mean cross-entropy, with its value for a prediction that prefers nothing.
+
+    No constant prediction needs more than the logarithm of the number of classes, whatever the targets are; for a
+    binary cross-entropy that is log 2. A cross-entropy of a batch's similarities (contrastive) has its size as classes.
+    """
+    for name, (_, value) in terms.items():
+        found = _chance(value.grad_fn)
+        if found is not None:
+            outcomes, operation = found
+            yield {"term": name, "outcomes": outcomes, "chance": math.log(outcomes), "operation": operation}
+
+
+def _chance(root: Any) -> tuple[int, str] | None:
+    """Return number of outcomes and name of a cross-entropy that a loss is the mean of; None for other losses."""
+    node = root
+    averaged = False
+    for _ in range(_MOST_STEPS):
+        if node is None or node.name() in _CLASS_LOSSES or node.name() in _YES_NO_LOSSES:
+            break
+        averaged = averaged or node.name() in _AVERAGES
+        parents = [parent for parent, _ in node.next_functions if parent is not None]
+        node = parents[0] if len(parents) == 1 and (node.name() in _AVERAGES or node.name() in _VIEWS) else None
+    # Reduction 1 is the mean, 0 is none.
+    reduction = None if node is None else getattr(node, "_saved_reduction", None)
+    if node is None or not (reduction == 1 or (reduction == 0 and averaged)):
+        return None
+    if node.name() in _CLASS_LOSSES:
+        before = _source(node)
+        axis = None if before is None or before.name() != "LogSoftmaxBackward0" else _axis(before)
+        return None if before is None or axis is None else (_shape(before)[axis], "cross-entropy")
+    # Weights raise the loss of a constant.
+    names = ("_saved_weight", "_saved_pos_weight") if node.name() in _LOGIT_LOSSES else ("_saved_weight",)
+    if any(_is_given(node, name) for name in names):
+        return None
+    return 2, "binary cross-entropy"
+
+
+def _is_given(node: Any, name: str) -> bool:
+    """Return whether an optional tensor was passed to an operation."""
+    try:
+        return getattr(node, name) is not None
+    except RuntimeError:
+        # The backward pass has freed it, so there was one.
+        return True
 
 
 def has_yes_no_loss(terms: Terms) -> bool:

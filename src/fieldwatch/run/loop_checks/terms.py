@@ -11,7 +11,7 @@ from fieldwatch.run.loop_checks.streaks import Streaks
 
 MOST_NODES = 10_000
 """Maximum number of graph nodes to visit per term."""
-_AccumulateGrad: Any = torch._C._functions.AccumulateGrad  # noqa: SLF001  # pyright: ignore  torch has no public name for it
+AccumulateGrad: Any = torch._C._functions.AccumulateGrad  # noqa: SLF001  # pyright: ignore  torch has no public name for it
 """Node of the graph that adds to the gradient of a parameter."""
 
 
@@ -70,7 +70,7 @@ def reaches(value: Tensor, ids: Collection[int]) -> bool:
     seen = set(pending)
     while pending:
         node = pending.pop()
-        if isinstance(node, _AccumulateGrad) and id(node.variable) in ids:
+        if isinstance(node, AccumulateGrad) and id(node.variable) in ids:
             return True
         if isinstance(node, torch.autograd.function.BackwardCFunction) or len(seen) > MOST_NODES:
             return True

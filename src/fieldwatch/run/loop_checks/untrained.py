@@ -219,4 +219,36 @@ def frozen_share(parameters: ModuleParameters, held: Collection[int]) -> dict[st
         return None
     share = sum(each.numel() for _, each in frozen) / max(sum(each.numel() for _, each in mine), 1)
     in_optimizer = any(id(each) in held for _, each in frozen)
-    return some_names([name for name, _ in frozen]) | {"share": share, "in_optimizer": in_optimizer}
+    weights = [each for _, each in frozen if _may_be_judged(each)][:_MOST_JUDGED]
+    random = sum(each.numel() for each in weights if _is_random(each))
+    judged = sum(each.numel() for each in weights)
+    facts = {"share": share, "in_optimizer": in_optimizer, "random": random / judged if judged else 0.0}
+    return some_names([name for name, _ in frozen]) | facts
+
+
+_LEAST_SIDE = 24
+_MOST_SIDE = 512
+"""Rows and columns of a weight that are read; with fewer, random matrices differ too much from each other."""
+_MOST_JUDGED = 8
+_EDGE = 1.06
+"""Largest singular value of a random matrix, as a fraction of its limit for a large one; fluctuations stay below."""
+
+
+def _may_be_judged(weight: Tensor) -> bool:
+    """Return whether a weight is a matrix that is large enough to tell random values from learned ones."""
+    plain = weight.dim() > 1 and weight.layout is torch.strided and weight.is_floating_point() and not weight.is_meta
+    return plain and len(weight) >= _LEAST_SIDE and weight[0].numel() >= _LEAST_SIDE
+
+
+def _is_random(weight: Tensor) -> bool:
+    """Return whether a weight has no more structure than independent random numbers.
+
+    The largest singular value of an ``m x n`` matrix of independent numbers of mean 0 is near their standard deviation
+    times ``sqrt(m) + sqrt(n)`` (Marchenko and Pastur). What training adds has few directions, and rises above it.
+    """
+    with torch.no_grad():
+        rows = weight.detach()[:_MOST_SIDE].flatten(1)[:, :_MOST_SIDE].float()
+        limit = rows.square().mean().sqrt() * (rows.shape[0] ** 0.5 + rows.shape[1] ** 0.5)
+        linalg: Any = torch.linalg  # torch leaves the types of this module open
+        values = cast("Tensor", linalg.svdvals(rows))
+        return bool(limit > 0) and bool(values[0] <= _EDGE * limit)
