@@ -42,11 +42,15 @@ static void clear_tile(const Scene *s, int64_t left, int64_t top, vf *transmitta
         for (int x = 0; x < TILE; x++) t[y * TILE + x] = top + y < s->height && left + x < s->width;
 }
 
-/* Asks for the Gaussian that comes a few places later: they lie scattered over more memory than a near cache holds. */
+/* Asks for the Gaussians of later groups: they lie scattered over more memory than a near cache holds. */
 FW_INLINE void announce(const Scene *s, int32_t p, int32_t last, int step, int channels) {
-    if ((last - p) * step < 4) return;
-    __builtin_prefetch(s->ranked + s->members[p + 4 * step]);
-    __builtin_prefetch(s->features + (int64_t)s->ranked[s->members[p + 2 * step]].source * channels);
+    if ((last - p) * step < 2 * GROUP) return;
+    const Ranked *g = s->ranked + s->members[p + 2 * GROUP * step];
+    __builtin_prefetch(g);
+    __builtin_prefetch(&g->tilt);
+    const float *f = s->features + (int64_t)s->ranked[s->members[p + GROUP * step]].source * channels;
+    __builtin_prefetch(f);
+    __builtin_prefetch(f + channels - 1);
 }
 
 /* A tile's pixels as a Gaussian sees them: offsets from its center, and their parts of u = l1 dx + l2 dy and of
@@ -121,35 +125,34 @@ FW_INLINE void look(const Scene *s, int64_t left, int64_t top, int32_t p, int32_
 }
 
 FW_INLINE __attribute__((flatten)) void forward_tile(const Scene *s, int64_t tile, const int channels,
-                                                     const int middle, vf *restrict sum, float *features, float *alpha,
-                                                     Ends *ends, int32_t *median) {
+                                                     const int middle, vf *restrict sum, Group *restrict group, float *features,
+                                                     float *alpha, Ends *ends, int32_t *median) {
     const float faint = log2f(THRESHOLD);
     const int32_t begin = s->starts[tile], end = s->starts[tile + 1];
     const int64_t left = tile % s->columns * TILE, top = tile / s->columns * TILE;
     vf t[VECTORS];
     vi rank_half[VECTORS], last_pair[VECTORS];
-    Group group;
     clear_tile(s, left, top, t);
     for (int v = 0; v < VECTORS; v++) last_pair[v] = ((t[v] > 0) & (end - 1)) | (t[v] <= 0);
     memset(sum, 0, sizeof(vf) * VECTORS * (size_t)channels);
     if (middle) memset(rank_half, -1, sizeof rank_half);
     uint32_t live = 0; /* vectors with a pixel that is not opaque */
     for (int v = 0; v < VECTORS; v++) live |= (uint32_t)any(t[v] > OPAQUE) << v;
-    for (int32_t p = begin; live && p < end; p += group.pairs) {
-        look(s, left, top, p, end - p, 1, channels, 0, &group);
-        for (int i = 0; i < group.count; i++) {
-            const int at = group.at[i], k = group.pair[i];
-            const vi mask = (group.power[i] >= faint) & (t[at] > OPAQUE);
+    for (int32_t p = begin; live && p < end; p += group->pairs) {
+        look(s, left, top, p, end - p, 1, channels, 0, group);
+        for (int i = 0; i < group->count; i++) {
+            const int at = group->at[i], k = group->pair[i];
+            const vi mask = (group->power[i] >= faint) & (t[at] > OPAQUE);
             if (!any(mask)) continue;
-            vf a = power_of_two(group.power[i]);
+            vf a = power_of_two(group->power[i]);
             a = keep(mask, choose(a > CEILING, broadcast(CEILING), a));
             vf w = a * t[at], after = t[at] * (1 - a);
             if (middle) {
                 vi crossed = (t[at] > 0.5f) & (after <= 0.5f);
-                rank_half[at] = (rank_half[at] & ~crossed) | (crossed & group.gaussian[k]->source);
+                rank_half[at] = (rank_half[at] & ~crossed) | (crossed & group->gaussian[k]->source);
             }
             t[at] = after;
-            for (int c = 0; c < channels; c++) sum[at * channels + c] += w * group.features[k][c];
+            for (int c = 0; c < channels; c++) sum[at * channels + c] += w * group->features[k][c];
             vi ending = mask & (after <= OPAQUE);
             if (!any(ending)) continue;
             last_pair[at] = (last_pair[at] & ~ending) | (ending & (p + k));
@@ -178,15 +181,16 @@ FW_EXPORT void fw_blend(int64_t width, int64_t height, int64_t channels, int col
 #pragma omp parallel num_threads(threads)
     {
         vf sum[VECTORS * (channels ? channels : 1)];
+        Group group;
 #pragma omp for schedule(dynamic, 1)
         for (int64_t tile = 0; tile < tiles; tile++) {
-            if (median) forward_tile(&scene, tile, (int)channels, 1, sum, features, alpha, ends + tile, median);
+            if (median) forward_tile(&scene, tile, (int)channels, 1, sum, &group, features, alpha, ends + tile, median);
             else switch (channels) {
-                case 3: forward_tile(&scene, tile, 3, 0, sum, features, alpha, ends + tile, median); break;
-                case 4: forward_tile(&scene, tile, 4, 0, sum, features, alpha, ends + tile, median); break;
-                case 7: forward_tile(&scene, tile, 7, 0, sum, features, alpha, ends + tile, median); break;
-                case 9: forward_tile(&scene, tile, 9, 0, sum, features, alpha, ends + tile, median); break;
-                default: forward_tile(&scene, tile, (int)channels, 0, sum, features, alpha, ends + tile, median);
+                case 3: forward_tile(&scene, tile, 3, 0, sum, &group, features, alpha, ends + tile, median); break;
+                case 4: forward_tile(&scene, tile, 4, 0, sum, &group, features, alpha, ends + tile, median); break;
+                case 7: forward_tile(&scene, tile, 7, 0, sum, &group, features, alpha, ends + tile, median); break;
+                case 9: forward_tile(&scene, tile, 9, 0, sum, &group, features, alpha, ends + tile, median); break;
+                default: forward_tile(&scene, tile, (int)channels, 0, sum, &group, features, alpha, ends + tile, median);
             }
         }
     }
@@ -269,25 +273,24 @@ FW_INLINE void sum_geometry(const Ranked *g, const Offsets *o, const int32_t *at
 
 FW_INLINE __attribute__((flatten)) void backward_tile(const Scene *s, int64_t tile, const int channels,
                                                       const int absgrad, const Given *given, vf *restrict gradient,
-                                                      vf *restrict behind, float *rows_out) {
+                                                      vf *restrict behind, Group *restrict group, float *rows_out) {
     const float faint = log2f(THRESHOLD);
     const int width = channels + GEOMETRY;
     const int32_t begin = s->starts[tile], end = s->starts[tile + 1];
     const int64_t left = tile % s->columns * TILE, top = tile / s->columns * TILE;
     vf weight[MOST], slope[MOST];
-    Group group;
     Ends ends = given->ends[tile];
     load_tile(s, channels, left, top, given, gradient, &ends, behind);
     int32_t p = last_of(&ends);
     p = p < begin ? begin - 1 : p;
     memset(rows_out + (int64_t)(p + 1) * width, 0, sizeof(float) * (size_t)width * (size_t)(end - p - 1));
-    for (; p >= begin; p -= group.pairs) {
-        look(s, left, top, p, p + 1 - begin, -1, channels, ends.last, &group);
-        for (int i = 0; i < group.count; i++) {
-            const int at = group.at[i];
-            const float *f = group.features[group.pair[i]];
-            const vi mask = group.power[i] >= faint;
-            vf free = power_of_two(group.power[i]);
+    for (; p >= begin; p -= group->pairs) {
+        look(s, left, top, p, p + 1 - begin, -1, channels, ends.last, group);
+        for (int i = 0; i < group->count; i++) {
+            const int at = group->at[i];
+            const float *f = group->features[group->pair[i]];
+            const vi mask = group->power[i] >= faint;
+            vf free = power_of_two(group->power[i]);
             vi clipped = free > CEILING;
             vf a = keep(mask, choose(clipped, broadcast(CEILING), free));
             vf grown = 1 / (1 - a), before = ends.passed[at] * grown, w = a * before, value = broadcast(0);
@@ -297,16 +300,16 @@ FW_INLINE __attribute__((flatten)) void backward_tile(const Scene *s, int64_t ti
             ends.passed[at] = before;
             behind[at] += w * value;
         }
-        for (int k = 0; k < group.pairs; k++) {
-            const int from = k ? group.end[k - 1] : 0, to = group.end[k];
+        for (int k = 0; k < group->pairs; k++) {
+            const int from = k ? group->end[k - 1] : 0, to = group->end[k];
             float *row = rows_out + (int64_t)(p - k) * width;
             if (from == to) {
                 memset(row, 0, sizeof(float) * (size_t)width);
                 continue;
             }
             for (int c = 0; c < channels; c += LANES)
-                sum_channels(channels, c, group.at + from, weight + from, to - from, gradient, row);
-            sum_geometry(group.gaussian[k], group.offsets + k, group.at + from, slope + from, group.u + from, to - from,
+                sum_channels(channels, c, group->at + from, weight + from, to - from, gradient, row);
+            sum_geometry(group->gaussian[k], group->offsets + k, group->at + from, slope + from, group->u + from, to - from,
                          absgrad, row + channels);
         }
     }
@@ -348,19 +351,20 @@ FW_EXPORT void fw_blend_backward(int64_t n, int64_t width, int64_t height, int64
 #pragma omp parallel num_threads(threads)
     {
         vf gradient[VECTORS * (channels ? channels : 1)], behind[VECTORS];
+        Group group;
 #pragma omp for schedule(dynamic, 1)
         for (int64_t tile = 0; tile < tiles; tile++) {
             if (absgrad) switch (channels) {
-                case 3: backward_tile(&scene, tile, 3, 1, &given, gradient, behind, rows_out); break;
-                case 7: backward_tile(&scene, tile, 7, 1, &given, gradient, behind, rows_out); break;
-                default: backward_tile(&scene, tile, (int)channels, 1, &given, gradient, behind, rows_out);
+                case 3: backward_tile(&scene, tile, 3, 1, &given, gradient, behind, &group, rows_out); break;
+                case 7: backward_tile(&scene, tile, 7, 1, &given, gradient, behind, &group, rows_out); break;
+                default: backward_tile(&scene, tile, (int)channels, 1, &given, gradient, behind, &group, rows_out);
             }
             else switch (channels) {
-                case 3: backward_tile(&scene, tile, 3, 0, &given, gradient, behind, rows_out); break;
-                case 4: backward_tile(&scene, tile, 4, 0, &given, gradient, behind, rows_out); break;
-                case 7: backward_tile(&scene, tile, 7, 0, &given, gradient, behind, rows_out); break;
-                case 9: backward_tile(&scene, tile, 9, 0, &given, gradient, behind, rows_out); break;
-                default: backward_tile(&scene, tile, (int)channels, 0, &given, gradient, behind, rows_out);
+                case 3: backward_tile(&scene, tile, 3, 0, &given, gradient, behind, &group, rows_out); break;
+                case 4: backward_tile(&scene, tile, 4, 0, &given, gradient, behind, &group, rows_out); break;
+                case 7: backward_tile(&scene, tile, 7, 0, &given, gradient, behind, &group, rows_out); break;
+                case 9: backward_tile(&scene, tile, 9, 0, &given, gradient, behind, &group, rows_out); break;
+                default: backward_tile(&scene, tile, (int)channels, 0, &given, gradient, behind, &group, rows_out);
             }
         }
     }
