@@ -124,6 +124,41 @@ FW_INLINE void look(const Scene *s, int64_t left, int64_t top, int32_t p, int32_
     group->count = count;
 }
 
+/* Eight pixels of the image, `channels` numbers each, become one vector per channel. */
+FW_INLINE void load_pixels(const float *image, const int channels, vf *to) {
+    vf x[LANES];
+    if (channels > LANES) {
+        for (int k = 0; k < LANES; k++)
+            for (int c = 0; c < channels; c++) ((float *)(to + c))[k] = image[k * channels + c];
+        return;
+    }
+    for (int k = 0; k < LANES; k++) {
+        /* Reads more than the pixel has, but nothing beyond the last one. */
+        const int whole = k * channels + LANES <= LANES * channels;
+        x[k] = whole ? load(image + k * channels) : broadcast(0);
+        if (!whole) memcpy(x + k, image + k * channels, (size_t)channels * sizeof(float));
+    }
+    transpose(x);
+    memcpy(to, x, (size_t)channels * sizeof(vf));
+}
+
+/* The inverse. */
+FW_INLINE void store_pixels(const vf *from, const int channels, float *image) {
+    vf x[LANES];
+    if (channels > LANES) {
+        for (int k = 0; k < LANES; k++)
+            for (int c = 0; c < channels; c++) image[k * channels + c] = ((const float *)(from + c))[k];
+        return;
+    }
+    for (int c = 0; c < LANES; c++) x[c] = c < channels ? from[c] : broadcast(0);
+    transpose(x);
+    for (int k = 0; k < LANES; k++) {
+        /* What is written beyond a pixel, the next ones overwrite. */
+        if (k * channels + LANES <= LANES * channels) store(image + k * channels, x[k]);
+        else memcpy(image + k * channels, x + k, (size_t)channels * sizeof(float));
+    }
+}
+
 FW_INLINE __attribute__((flatten)) void forward_tile(const Scene *s, int64_t tile, const int channels,
                                                      const int middle, vf *restrict sum, Group *restrict group, float *features,
                                                      float *alpha, Ends *ends, int32_t *median) {
@@ -161,14 +196,22 @@ FW_INLINE __attribute__((flatten)) void forward_tile(const Scene *s, int64_t til
     }
     memcpy(ends->passed, t, sizeof t);
     memcpy(ends->last, last_pair, sizeof last_pair);
-    for (int64_t y = 0; y < TILE && top + y < s->height; y++)
-        for (int64_t x = 0; x < TILE && left + x < s->width; x++) {
-            int64_t from = y * TILE + x, to = (top + y) * s->width + left + x;
-            const float *here = (float *)(sum + from / LANES * channels) + from % LANES;
-            for (int c = 0; c < channels; c++) features[to * channels + c] = here[c * LANES];
-            alpha[to] = 1 - ((float *)t)[from];
-            if (middle) median[to] = ((int32_t *)rank_half)[from];
+    for (int v = 0; v < VECTORS; v++) {
+        const int64_t y = top + v / PER_ROW, x = left + v % PER_ROW * LANES, to = y * s->width + x;
+        if (y >= s->height || x >= s->width) continue;
+        const vf *colors = sum + v * channels, shown = 1 - t[v];
+        if (x + LANES <= s->width) {
+            store_pixels(colors, channels, features + to * channels);
+            store(alpha + to, shown);
+            if (middle) memcpy(median + to, rank_half + v, sizeof(vi));
+            continue;
         }
+        for (int k = 0; x + k < s->width; k++) {
+            for (int c = 0; c < channels; c++) features[(to + k) * channels + c] = colors[c][k];
+            alpha[to + k] = shown[k];
+            if (middle) median[to + k] = rank_half[v][k];
+        }
+    }
 }
 
 /* Blends all tiles. `ends`, one per tile, is for the way back. `median` may be NULL: else the packed row of the
@@ -207,13 +250,19 @@ FW_INLINE void load_tile(const Scene *s, const int n, int64_t left, int64_t top,
                          const Ends *ends, vf *behind) {
     memset(gradient, 0, sizeof(vf) * VECTORS * (size_t)n);
     memset(behind, 0, sizeof(vf) * VECTORS);
-    for (int64_t y = 0; y < TILE && top + y < s->height; y++)
-        for (int64_t x = 0; x < TILE && left + x < s->width; x++) {
-            int64_t to = y * TILE + x, from = (top + y) * s->width + left + x;
-            float *here = (float *)(gradient + to / LANES * n) + to % LANES;
-            ((float *)behind)[to] = -given->dalpha[from] * ((const float *)ends->passed)[to];
-            for (int c = 0; c < n; c++) here[c * LANES] = given->dfeatures[from * n + c];
+    for (int v = 0; v < VECTORS; v++) {
+        const int64_t y = top + v / PER_ROW, x = left + v % PER_ROW * LANES, from = y * s->width + x;
+        if (y >= s->height || x >= s->width) continue;
+        if (x + LANES <= s->width) {
+            load_pixels(given->dfeatures + from * n, n, gradient + v * n);
+            behind[v] = -load(given->dalpha + from) * ends->passed[v];
+            continue;
         }
+        for (int k = 0; x + k < s->width; k++) {
+            for (int c = 0; c < n; c++) gradient[v * n + c][k] = given->dfeatures[(from + k) * n + c];
+            behind[v][k] = -given->dalpha[from + k] * ends->passed[v][k];
+        }
+    }
 }
 
 /* The last pair of Gaussian and tile that takes light from any pixel. */
