@@ -15,8 +15,8 @@
 #define VECTORS (PIXELS / LANES) /* of one channel of a tile */
 #define PER_ROW (TILE / LANES)
 #define GROUP 16                 /* pairs of Gaussian and tile at most that are taken together */
-#define MOST 128                 /* vectors of pixels at most in which a group shows */
-#define GEOMETRY 8 /* gradients per pair beside the channels: mean 2, whitening 3, opacity 1, absgrad 2 */
+#define MOST 128                 /* vectors of pixels at most in which these show: their list fits into a near cache */
+#define GEOMETRY 8               /* gradients per pair beside the channels: mean 2, whitening 3, opacity 1, absgrad 2 */
 
 /* How the blending of a tile's pixels ended: the light that passes, and the last pair of Gaussian and tile that could
  * take some: the one that made the pixel opaque, or the tile's last; -1 beside the image. */
@@ -91,11 +91,12 @@ typedef struct {
     uint32_t boxed[GROUP];
     int32_t end[GROUP];           /* of the pair's entries in the list of vectors: */
     int32_t at[MOST], pair[MOST]; /* pair: its place in the group */
-    vf u[MOST], power[MOST];      /* power: log2 of alpha before the ceiling, far below the threshold where not seen */
+    vf u[MOST], power[MOST];      /* power: log2 of alpha before the ceiling, far below where not seen */
+    vf weight[MOST], slope[MOST]; /* on the way back: alpha times the light that arrives, alpha dL/dalpha */
 } Group;
 
-/* Lists the vectors in which the Gaussians of pairs p, p + step, ... are above the threshold, and the pixel has a `last`
- * pair that is not before theirs, unless NULL. */
+/* Lists the vectors in which the Gaussians of pairs p, p + step, ... are above the threshold, and the pixel has a
+ * `last` pair that is not before theirs, unless NULL. */
 FW_INLINE void look(const Scene *s, int64_t left, int64_t top, int32_t p, int32_t pairs, int step, int channels,
                     const vi *last, Group *group) {
     const float faint = log2f(THRESHOLD);
@@ -160,8 +161,8 @@ FW_INLINE void store_pixels(const vf *from, const int channels, float *image) {
 }
 
 FW_INLINE __attribute__((flatten)) void forward_tile(const Scene *s, int64_t tile, const int channels,
-                                                     const int middle, vf *restrict sum, Group *restrict group, float *features,
-                                                     float *alpha, Ends *ends, int32_t *median) {
+                                                     const int middle, vf *restrict sum, Group *restrict group,
+                                                     float *features, float *alpha, Ends *ends, int32_t *median) {
     const float faint = log2f(THRESHOLD);
     const int32_t begin = s->starts[tile], end = s->starts[tile + 1];
     const int64_t left = tile % s->columns * TILE, top = tile / s->columns * TILE;
@@ -178,7 +179,7 @@ FW_INLINE __attribute__((flatten)) void forward_tile(const Scene *s, int64_t til
         for (int i = 0; i < group->count; i++) {
             const int at = group->at[i], k = group->pair[i];
             const vi mask = (group->power[i] >= faint) & (t[at] > OPAQUE);
-            if (!any(mask)) continue;
+            if (!any(mask)) continue; /* a color that is not finite does not reach opaque pixels */
             vf a = power_of_two(group->power[i]);
             a = keep(mask, choose(a > CEILING, broadcast(CEILING), a));
             vf w = a * t[at], after = t[at] * (1 - a);
@@ -233,7 +234,7 @@ FW_EXPORT void fw_blend(int64_t width, int64_t height, int64_t channels, int col
                 case 4: forward_tile(&scene, tile, 4, 0, sum, &group, features, alpha, ends + tile, median); break;
                 case 7: forward_tile(&scene, tile, 7, 0, sum, &group, features, alpha, ends + tile, median); break;
                 case 9: forward_tile(&scene, tile, 9, 0, sum, &group, features, alpha, ends + tile, median); break;
-                default: forward_tile(&scene, tile, (int)channels, 0, sum, &group, features, alpha, ends + tile, median);
+                default: forward_tile(&scene, tile, (int)channels, 0, sum, &group, features, alpha, ends + tile, 0);
             }
         }
     }
@@ -327,7 +328,6 @@ FW_INLINE __attribute__((flatten)) void backward_tile(const Scene *s, int64_t ti
     const int width = channels + GEOMETRY;
     const int32_t begin = s->starts[tile], end = s->starts[tile + 1];
     const int64_t left = tile % s->columns * TILE, top = tile / s->columns * TILE;
-    vf weight[MOST], slope[MOST];
     Ends ends = given->ends[tile];
     load_tile(s, channels, left, top, given, gradient, &ends, behind);
     int32_t p = last_of(&ends);
@@ -344,8 +344,8 @@ FW_INLINE __attribute__((flatten)) void backward_tile(const Scene *s, int64_t ti
             vf a = keep(mask, choose(clipped, broadcast(CEILING), free));
             vf grown = 1 / (1 - a), before = ends.passed[at] * grown, w = a * before, value = broadcast(0);
             for (int c = 0; c < channels; c++) value += gradient[at * channels + c] * f[c];
-            slope[i] = keep(mask & ~clipped, w * value - a * grown * behind[at]);
-            weight[i] = w;
+            group->slope[i] = keep(mask & ~clipped, w * value - a * grown * behind[at]);
+            group->weight[i] = w;
             ends.passed[at] = before;
             behind[at] += w * value;
         }
@@ -357,9 +357,9 @@ FW_INLINE __attribute__((flatten)) void backward_tile(const Scene *s, int64_t ti
                 continue;
             }
             for (int c = 0; c < channels; c += LANES)
-                sum_channels(channels, c, group->at + from, weight + from, to - from, gradient, row);
-            sum_geometry(group->gaussian[k], group->offsets + k, group->at + from, slope + from, group->u + from, to - from,
-                         absgrad, row + channels);
+                sum_channels(channels, c, group->at + from, group->weight + from, to - from, gradient, row);
+            sum_geometry(group->gaussian[k], group->offsets + k, group->at + from, group->slope + from,
+                         group->u + from, to - from, absgrad, row + channels);
         }
     }
 }
