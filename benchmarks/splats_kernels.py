@@ -2,17 +2,25 @@
 
     python benchmarks/splats_kernels.py                      # one and two threads, with the reference
     python benchmarks/splats_kernels.py --threads 1 --no-reference
+    python benchmarks/splats_kernels.py --source ../old/src  # the rasterizer alone, compared with another checkout's
 
 The scene has random Gaussians in a cube in front of the camera, each a few pixels wide, and 7 channels (color, depth,
 normal). Every figure is the minimum of several runs: processor time of the calling thread with one thread, wall time
 with more. `whole` is `splat` with spherical harmonics of degree 3, depth and normals, from the parameters to the
 gradients.
+
+With `--source`, the kernels of both checkouts run in turn in one process, on one thread, so that both meet the same
+load of the machine. Their outputs are compared bit for bit.
 """
 
 import argparse
+import ctypes
+import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
+from unittest import mock
 
 import torch
 from torch import Tensor
@@ -25,6 +33,7 @@ from fieldwatch.recon.render import (
     native_available,
     rasterize,
 )
+from fieldwatch.recon.render.native import build, kernels
 from fieldwatch.recon.render.splats.native import NATIVE
 from fieldwatch.recon.render.splats.stages import (
     GaussianTensors,
@@ -35,6 +44,8 @@ from fieldwatch.recon.render.splats.stages import (
 )
 
 SIZES = ((5_000, 128), (5_000, 512), (20_000, 256), (50_000, 256), (50_000, 512))
+COMPARED = ((5_000, 128), (20_000, 256), (100_000, 512))
+"""Sizes that are compared with another checkout."""
 EARLIER = {(5_000, 128): "0.45 / 1.3", (5_000, 512): "3.8 / 8.9", (50_000, 256): "3.3 / 14", (50_000, 512): "7.1 / 23"}
 """Forward / backward times of the prototype, rasterizer alone, 7 channels, two cores (ms)."""
 LONG = 1.0  # seconds after which one run suffices
@@ -177,16 +188,59 @@ def around(threads: int, repeats: int) -> None:
     print(f"| torch, fused | {least(torch.optim.Adam(at.parameters, fused=True).step, repeats):.2f} |")
 
 
+def library_of(source: Path) -> Callable[[], ctypes.CDLL]:
+    """Return a function that returns the kernels of a src folder, whose arguments have to be those of this one."""
+    with mock.patch.object(build, "SOURCES", source / "fieldwatch/recon/render/native"):
+        library = kernels._library.__wrapped__()  # noqa: SLF001  a second one, with the declarations of the first
+    return lambda: library
+
+
+def compared(source: Path, rounds: int) -> None:
+    """Print the processor time of the rasterizer with the kernels of another checkout, and the ratios."""
+    torch.set_num_threads(1)
+    libraries = {"other": library_of(source), "this": kernels._library}  # noqa: SLF001  replaced below
+    print("| Gaussians @ pixels | other checkout, ms forward / backward | this one | ratio of the sums | bits |")
+    print("|---|---|---|---:|---|")
+    for count, size in COMPARED:
+        at = scene(count, size)
+        with torch.no_grad():
+            seen = NATIVE.project(at.gaussians, at.view, RasterOptions())
+        leaves = {name: getattr(seen, name).requires_grad_() for name in ("means2d", "whitening", "alphas")}
+        packed = torch.randn(len(seen.ids), 7, requires_grad=True)
+        projected: ProjectedGaussians = seen._replace(**leaves)
+        pulls = (torch.randn(size, size, 7), torch.randn(size, size))
+        times: dict[str, list[tuple[float, float]]] = {name: [] for name in libraries}
+        outputs: dict[str, tuple[Tensor, ...]] = {}
+        for number in range(rounds):
+            for name in sorted(libraries, reverse=bool(number % 2)):
+                with mock.patch.object(kernels, "_library", libraries[name]):
+                    began = time.thread_time()
+                    drawn = NATIVE.blend(packed, projected, at.view, RasterOptions())[:2]
+                    between = time.thread_time()
+                    gradients = torch.autograd.grad(drawn, (packed, *leaves.values()), pulls)
+                    times[name].append((between - began, time.thread_time() - between))
+                outputs[name] = (*drawn, *gradients)
+        ratio = statistics.median(sum(b) / sum(a) for a, b in zip(times["other"], times["this"], strict=True))
+        shown = [cells(1e3 * torch.tensor(times[name]).min(0).values) for name in libraries]
+        equal = all(torch.equal(a, b) for a, b in zip(outputs["other"], outputs["this"], strict=True))
+        bits = "equal" if equal else "different"
+        print(f"| {count:,} @ {size} | {shown[0]} | {shown[1]} | {ratio:.2f} | {bits} |", flush=True)
+
+
 def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--repeats", type=int, default=15)
     parser.add_argument("--no-reference", action="store_true")
+    parser.add_argument("--source", type=Path, help="src folder of another checkout: compare the rasterizer with it")
     options = parser.parse_args()
     there, reason = native_available()
     if not there:
         raise SystemExit(reason)
+    if options.source is not None:
+        compared(options.source.resolve(strict=True), 3 * options.repeats)
+        return
     for threads in options.threads:
         table(threads, options.repeats, reference=not options.no_reference)
         around(threads, options.repeats)

@@ -57,19 +57,11 @@ typedef struct {
     vf xy, xz, yz; /* mixed second derivatives */
 } Trilinear;
 
-FW_INLINE vf load(const float *from) {
-    vf v;
-    memcpy(&v, from, sizeof v);
-    return v;
-}
-
 FW_INLINE vi load_whole(const int32_t *from) {
     vi v;
     memcpy(&v, from, sizeof v);
     return v;
 }
-
-FW_INLINE void store(float *to, vf v) { memcpy(to, &v, sizeof v); }
 
 FW_INLINE int level_hashed(const Level *level) {
     const int64_t edge = level->resolution + 1;

@@ -14,7 +14,9 @@
 #define PIXELS (TILE * TILE)
 #define VECTORS (PIXELS / LANES) /* of one channel of a tile */
 #define PER_ROW (TILE / LANES)
-#define GEOMETRY 8 /* gradients per pair beside the channels: mean 2, whitening 3, opacity 1, absgrad 2 */
+#define GROUP 16                 /* pairs of Gaussian and tile at most that are taken together */
+#define MOST 128                 /* vectors of pixels at most in which these show: their list fits into a near cache */
+#define GEOMETRY 8               /* gradients per pair beside the channels: mean 2, whitening 3, opacity 1, absgrad 2 */
 
 /* How the blending of a tile's pixels ended: the light that passes, and the last pair of Gaussian and tile that could
  * take some: the one that made the pixel opaque, or the tile's last; -1 beside the image. */
@@ -40,34 +42,127 @@ static void clear_tile(const Scene *s, int64_t left, int64_t top, vf *transmitta
         for (int x = 0; x < TILE; x++) t[y * TILE + x] = top + y < s->height && left + x < s->width;
 }
 
-static uint32_t live_vectors(const vf *transmittance) {
-    uint32_t live = 0;
-    for (int v = 0; v < VECTORS; v++)
-        if (any(transmittance[v] > OPAQUE)) live |= 1u << v;
-    return live;
-}
-
-/* Asks for the Gaussian that comes a few places later: they lie scattered over more memory than a near cache holds. */
+/* Asks for the Gaussians of later groups: they lie scattered over more memory than a near cache holds. */
 FW_INLINE void announce(const Scene *s, int32_t p, int32_t last, int step, int channels) {
-    if ((last - p) * step < 4) return;
-    __builtin_prefetch(s->ranked + s->members[p + 4 * step]);
-    __builtin_prefetch(s->features + (int64_t)s->ranked[s->members[p + 2 * step]].source * channels);
+    if ((last - p) * step < 2 * GROUP) return;
+    const Ranked *g = s->ranked + s->members[p + 2 * GROUP * step];
+    __builtin_prefetch(g);
+    __builtin_prefetch(&g->tilt);
+    const float *f = s->features + (int64_t)s->ranked[s->members[p + GROUP * step]].source * channels;
+    __builtin_prefetch(f);
+    __builtin_prefetch(f + channels - 1);
 }
 
-/* Rows and halves of rows of the tile that the Gaussian's box touches. */
-FW_INLINE void box_in_tile(const Ranked *g, float left, float top, int *row, int *end, int *from, int *to) {
-    float y = g->y - top - 0.5f, x = g->x - left - 0.5f, sx = 0.01f + 1.00001f * g->reach_x,
-          sy = 0.01f + 1.00001f * g->reach_y;
-    *row = (int)smaller(ceilf(larger(y - sy, 0)), TILE), *end = (int)larger(floorf(smaller(y + sy, TILE - 1)), -1) + 1;
-    *from = x - sx > LANES - 1, *to = x + sx < LANES ? 1 : 2;
+/* A tile's pixels as a Gaussian sees them: offsets from its center, and their parts of u = l1 dx + l2 dy and of
+ * log2(alpha) = rest - u^2. */
+typedef struct {
+    vf dx[PER_ROW], along[PER_ROW];
+    float dy[TILE], shift[TILE], rest[TILE];
+} Offsets;
+
+/* Returns as bits the vectors of the tile that the Gaussian's box touches. */
+FW_INLINE uint32_t offsets_of(const Ranked *g, int64_t left, int64_t top, Offsets *o) {
+    const float reach_x = 0.01f + 1.00001f * g->reach_x, reach_y = 0.01f + 1.00001f * g->reach_y;
+    uint32_t halves = 0, rows = 0;
+    for (int h = 0; h < PER_ROW; h++) {
+        o->dx[h] = lane_centers() + ((float)(left + h * LANES) - g->x);
+        o->along[h] = o->dx[h] * g->l1;
+        halves |= any((o->dx[h] >= -reach_x) & (o->dx[h] <= reach_x)) ? 0x55555555u << h : 0;
+    }
+    for (int y = 0; y < TILE; y += LANES) {
+        vf dy = (lane_centers() + (float)(top + y)) - g->y, v = g->l3 * dy;
+        store(o->dy + y, dy), store(o->shift + y, g->l2 * dy), store(o->rest + y, g->level - v * v);
+        rows |= bits((dy >= -reach_y) & (dy <= reach_y)) << y;
+    }
+    /* Rows are touched without a gap: their bits twice as far apart, and those between, are a difference of powers. */
+    if (!rows) return 0;
+    const int first = __builtin_ctz(rows), last = 31 - __builtin_clz(rows);
+    return halves & (uint32_t)((4ull << 2 * last) - (1ull << 2 * first));
 }
 
-/* log2 of alpha of 8 pixels before the ceiling. Both ways must round alike: a pixel at the threshold counts in both. */
-FW_INLINE vf exponent(vf u, float rest) { return rest - u * u; }
+/* Pairs of Gaussian and tile that are taken together, and the vectors of pixels in which their Gaussians show, in the
+ * order of the pairs. How many vectors a small Gaussian touches cannot be predicted. A processor that finds out pair by
+ * pair waits each time; here the numbers are known long before the loops that depend on them. */
+typedef struct {
+    int pairs, count;
+    const Ranked *gaussian[GROUP];
+    const float *features[GROUP];
+    Offsets offsets[GROUP];
+    uint32_t boxed[GROUP];
+    int32_t end[GROUP];           /* of the pair's entries in the list of vectors: */
+    int32_t at[MOST], pair[MOST]; /* pair: its place in the group */
+    vf u[MOST], power[MOST];      /* power: log2 of alpha before the ceiling, far below where not seen */
+    vf weight[MOST], slope[MOST]; /* on the way back: alpha times the light that arrives, alpha dL/dalpha */
+} Group;
+
+/* Lists the vectors in which the Gaussians of pairs p, p + step, ... are above the threshold, and the pixel has a
+ * `last` pair that is not before theirs, unless NULL. */
+FW_INLINE void look(const Scene *s, int64_t left, int64_t top, int32_t p, int32_t pairs, int step, int channels,
+                    const vi *last, Group *group) {
+    const float faint = log2f(THRESHOLD);
+    int k = 0, most = 0, count = 0;
+    for (; k < GROUP && k < pairs && most + VECTORS <= MOST; k++) {
+        const Ranked *g = s->ranked + s->members[p + k * step];
+        announce(s, p + k * step, p + (pairs - 1) * step, step, channels);
+        group->gaussian[k] = g, group->features[k] = s->features + (int64_t)g->source * channels;
+        group->boxed[k] = offsets_of(g, left, top, group->offsets + k);
+        most += __builtin_popcount(group->boxed[k]);
+    }
+    group->pairs = k;
+    for (k = 0; k < group->pairs; k++) {
+        const Offsets *o = group->offsets + k;
+        for (uint32_t boxed = group->boxed[k]; boxed; boxed &= boxed - 1) {
+            const int at = __builtin_ctz(boxed);
+            vf u = o->along[at % PER_ROW] + o->shift[at / PER_ROW], power = o->rest[at / PER_ROW] - u * u;
+            vi mask = power >= faint;
+            if (last) mask &= last[at] >= p + k * step;
+            group->at[count] = at, group->pair[count] = k, group->u[count] = u;
+            group->power[count] = choose(mask, power, broadcast(-100));
+            count += any(mask);
+        }
+        group->end[k] = count;
+    }
+    group->count = count;
+}
+
+/* Eight pixels of the image, `channels` numbers each, become one vector per channel. */
+FW_INLINE void load_pixels(const float *image, const int channels, vf *to) {
+    vf x[LANES];
+    if (channels > LANES) {
+        for (int k = 0; k < LANES; k++)
+            for (int c = 0; c < channels; c++) ((float *)(to + c))[k] = image[k * channels + c];
+        return;
+    }
+    for (int k = 0; k < LANES; k++) {
+        /* Reads more than the pixel has, but nothing beyond the last one. */
+        const int whole = k * channels + LANES <= LANES * channels;
+        x[k] = whole ? load(image + k * channels) : broadcast(0);
+        if (!whole) memcpy(x + k, image + k * channels, (size_t)channels * sizeof(float));
+    }
+    transpose(x);
+    memcpy(to, x, (size_t)channels * sizeof(vf));
+}
+
+/* The inverse. */
+FW_INLINE void store_pixels(const vf *from, const int channels, float *image) {
+    vf x[LANES];
+    if (channels > LANES) {
+        for (int k = 0; k < LANES; k++)
+            for (int c = 0; c < channels; c++) image[k * channels + c] = ((const float *)(from + c))[k];
+        return;
+    }
+    for (int c = 0; c < LANES; c++) x[c] = c < channels ? from[c] : broadcast(0);
+    transpose(x);
+    for (int k = 0; k < LANES; k++) {
+        /* What is written beyond a pixel, the next ones overwrite. */
+        if (k * channels + LANES <= LANES * channels) store(image + k * channels, x[k]);
+        else memcpy(image + k * channels, x + k, (size_t)channels * sizeof(float));
+    }
+}
 
 FW_INLINE __attribute__((flatten)) void forward_tile(const Scene *s, int64_t tile, const int channels,
-                                                     const int middle, vf *restrict sum, float *features, float *alpha,
-                                                     Ends *ends, int32_t *median) {
+                                                     const int middle, vf *restrict sum, Group *restrict group,
+                                                     float *features, float *alpha, Ends *ends, int32_t *median) {
     const float faint = log2f(THRESHOLD);
     const int32_t begin = s->starts[tile], end = s->starts[tile + 1];
     const int64_t left = tile % s->columns * TILE, top = tile / s->columns * TILE;
@@ -77,47 +172,47 @@ FW_INLINE __attribute__((flatten)) void forward_tile(const Scene *s, int64_t til
     for (int v = 0; v < VECTORS; v++) last_pair[v] = ((t[v] > 0) & (end - 1)) | (t[v] <= 0);
     memset(sum, 0, sizeof(vf) * VECTORS * (size_t)channels);
     if (middle) memset(rank_half, -1, sizeof rank_half);
-    uint32_t live = live_vectors(t);
-    for (int32_t p = begin; live && p < end; p++) {
-        const Ranked *g = s->ranked + s->members[p];
-        announce(s, p, end - 1, 1, channels);
-        const float *f = s->features + (int64_t)g->source * channels;
-        int row, bottom, first, last;
-        box_in_tile(g, (float)left, (float)top, &row, &bottom, &first, &last);
-        vf dx[PER_ROW];
-        for (int h = 0; h < PER_ROW; h++) dx[h] = (lane_centers() + ((float)(left + h * LANES) - g->x)) * g->l1;
-        for (; row < bottom; row++) {
-            float dy = (float)(top + row) + 0.5f - g->y, v = g->l3 * dy, rest = g->level - v * v, shift = g->l2 * dy;
-            for (int h = first; h < last; h++) {
-                int at = row * PER_ROW + h;
-                if (!(live >> at & 1)) continue;
-                vf power = exponent(dx[h] + shift, rest);
-                vi mask = (power >= faint) & (t[at] > OPAQUE);
-                vf a = power_of_two(choose(mask, power, broadcast(-100)));
-                a = keep(mask, choose(a > CEILING, broadcast(CEILING), a));
-                vf w = a * t[at], after = t[at] * (1 - a);
-                if (middle) {
-                    vi crossed = (t[at] > 0.5f) & (after <= 0.5f);
-                    rank_half[at] = (rank_half[at] & ~crossed) | (crossed & g->source);
-                }
-                t[at] = after;
-                for (int c = 0; c < channels; c++) sum[c * VECTORS + at] += w * f[c];
-                vi ending = mask & (after <= OPAQUE);
-                if (!any(ending)) continue;
-                last_pair[at] = (last_pair[at] & ~ending) | (ending & p);
-                if (!any(after > OPAQUE)) live &= ~(1u << at);
+    uint32_t live = 0; /* vectors with a pixel that is not opaque */
+    for (int v = 0; v < VECTORS; v++) live |= (uint32_t)any(t[v] > OPAQUE) << v;
+    for (int32_t p = begin; live && p < end; p += group->pairs) {
+        look(s, left, top, p, end - p, 1, channels, 0, group);
+        for (int i = 0; i < group->count; i++) {
+            const int at = group->at[i], k = group->pair[i];
+            const vi mask = (group->power[i] >= faint) & (t[at] > OPAQUE);
+            if (!any(mask)) continue; /* a color that is not finite does not reach opaque pixels */
+            vf a = power_of_two(group->power[i]);
+            a = keep(mask, choose(a > CEILING, broadcast(CEILING), a));
+            vf w = a * t[at], after = t[at] * (1 - a);
+            if (middle) {
+                vi crossed = (t[at] > 0.5f) & (after <= 0.5f);
+                rank_half[at] = (rank_half[at] & ~crossed) | (crossed & group->gaussian[k]->source);
             }
+            t[at] = after;
+            for (int c = 0; c < channels; c++) sum[at * channels + c] += w * group->features[k][c];
+            vi ending = mask & (after <= OPAQUE);
+            if (!any(ending)) continue;
+            last_pair[at] = (last_pair[at] & ~ending) | (ending & (p + k));
+            if (!any(after > OPAQUE)) live &= ~(1u << at);
         }
     }
     memcpy(ends->passed, t, sizeof t);
     memcpy(ends->last, last_pair, sizeof last_pair);
-    for (int64_t y = 0; y < TILE && top + y < s->height; y++)
-        for (int64_t x = 0; x < TILE && left + x < s->width; x++) {
-            int64_t from = y * TILE + x, to = (top + y) * s->width + left + x;
-            for (int c = 0; c < channels; c++) features[to * channels + c] = ((float *)sum)[c * PIXELS + from];
-            alpha[to] = 1 - ((float *)t)[from];
-            if (middle) median[to] = ((int32_t *)rank_half)[from];
+    for (int v = 0; v < VECTORS; v++) {
+        const int64_t y = top + v / PER_ROW, x = left + v % PER_ROW * LANES, to = y * s->width + x;
+        if (y >= s->height || x >= s->width) continue;
+        const vf *colors = sum + v * channels, shown = 1 - t[v];
+        if (x + LANES <= s->width) {
+            store_pixels(colors, channels, features + to * channels);
+            store(alpha + to, shown);
+            if (middle) memcpy(median + to, rank_half + v, sizeof(vi));
+            continue;
         }
+        for (int k = 0; x + k < s->width; k++) {
+            for (int c = 0; c < channels; c++) features[(to + k) * channels + c] = colors[c][k];
+            alpha[to + k] = shown[k];
+            if (middle) median[to + k] = rank_half[v][k];
+        }
+    }
 }
 
 /* Blends all tiles. `ends`, one per tile, is for the way back. `median` may be NULL: else the packed row of the
@@ -130,15 +225,16 @@ FW_EXPORT void fw_blend(int64_t width, int64_t height, int64_t channels, int col
 #pragma omp parallel num_threads(threads)
     {
         vf sum[VECTORS * (channels ? channels : 1)];
+        Group group;
 #pragma omp for schedule(dynamic, 1)
         for (int64_t tile = 0; tile < tiles; tile++) {
-            if (median) forward_tile(&scene, tile, (int)channels, 1, sum, features, alpha, ends + tile, median);
+            if (median) forward_tile(&scene, tile, (int)channels, 1, sum, &group, features, alpha, ends + tile, median);
             else switch (channels) {
-                case 3: forward_tile(&scene, tile, 3, 0, sum, features, alpha, ends + tile, median); break;
-                case 4: forward_tile(&scene, tile, 4, 0, sum, features, alpha, ends + tile, median); break;
-                case 7: forward_tile(&scene, tile, 7, 0, sum, features, alpha, ends + tile, median); break;
-                case 9: forward_tile(&scene, tile, 9, 0, sum, features, alpha, ends + tile, median); break;
-                default: forward_tile(&scene, tile, (int)channels, 0, sum, features, alpha, ends + tile, median);
+                case 3: forward_tile(&scene, tile, 3, 0, sum, &group, features, alpha, ends + tile, median); break;
+                case 4: forward_tile(&scene, tile, 4, 0, sum, &group, features, alpha, ends + tile, median); break;
+                case 7: forward_tile(&scene, tile, 7, 0, sum, &group, features, alpha, ends + tile, median); break;
+                case 9: forward_tile(&scene, tile, 9, 0, sum, &group, features, alpha, ends + tile, median); break;
+                default: forward_tile(&scene, tile, (int)channels, 0, sum, &group, features, alpha, ends + tile, 0);
             }
         }
     }
@@ -149,139 +245,162 @@ typedef struct {
     const float *dfeatures, *dalpha; /* gradients of the image */
 } Given;
 
-/* Loads a tile's gradients channel by channel, and what all that lies behind each pixel's Gaussians gives: what alpha's
+/* Loads a tile's gradients, vector by vector, and what all that lies behind each pixel's Gaussians gives: what alpha's
  * gradient takes. */
 FW_INLINE void load_tile(const Scene *s, const int n, int64_t left, int64_t top, const Given *given, vf *gradient,
                          const Ends *ends, vf *behind) {
     memset(gradient, 0, sizeof(vf) * VECTORS * (size_t)n);
     memset(behind, 0, sizeof(vf) * VECTORS);
-    for (int64_t y = 0; y < TILE && top + y < s->height; y++)
-        for (int64_t x = 0; x < TILE && left + x < s->width; x++) {
-            int64_t to = y * TILE + x, from = (top + y) * s->width + left + x;
-            ((float *)behind)[to] = -given->dalpha[from] * ((const float *)ends->passed)[to];
-            for (int c = 0; c < n; c++) ((float *)gradient)[c * PIXELS + to] = given->dfeatures[from * n + c];
-        }
-}
-
-/* The vectors in which pair p takes light or one behind it does, and in `next` the pair before p that adds some. */
-static uint32_t reached_vectors(const vi *last, int32_t p, int32_t *next) {
-    uint32_t live = 0;
-    *next = -1;
     for (int v = 0; v < VECTORS; v++) {
-        int32_t most = last[v][0];
-        for (int k = 1; k < LANES; k++) most = last[v][k] > most ? last[v][k] : most;
-        if (most >= p) live |= 1u << v;
-        else if (most > *next) *next = most;
+        const int64_t y = top + v / PER_ROW, x = left + v % PER_ROW * LANES, from = y * s->width + x;
+        if (y >= s->height || x >= s->width) continue;
+        if (x + LANES <= s->width) {
+            load_pixels(given->dfeatures + from * n, n, gradient + v * n);
+            behind[v] = -load(given->dalpha + from) * ends->passed[v];
+            continue;
+        }
+        for (int k = 0; x + k < s->width; k++) {
+            for (int c = 0; c < n; c++) gradient[v * n + c][k] = given->dfeatures[(from + k) * n + c];
+            behind[v][k] = -given->dalpha[from + k] * ends->passed[v][k];
+        }
     }
-    return live;
 }
 
-typedef struct {
-    vf e, eu, eux, euy, ey, eyy, ax, ay; /* sums over pixels of e = alpha dL/dalpha times whitened offsets */
-} Moments;
+/* The last pair of Gaussian and tile that takes light from any pixel. */
+static int32_t last_of(const Ends *ends) {
+    int32_t most = -1;
+    for (int v = 0; v < VECTORS; v++)
+        for (int k = 0; k < LANES; k++) most = ends->last[v][k] > most ? ends->last[v][k] : most;
+    return most;
+}
 
-/* One Gaussian's gradients in one tile, from the sums over its pixels. */
-FW_INLINE void write_row(const Ranked *g, const Moments *m, const vf *df, int channels, int absgrad, float *row) {
-    const float root = sqrtf(HALF_LOG2E), u = total(m->eu), y = total(m->ey);
-    const float back = 1 / (root * root), e = total(m->e);
-    for (int c = 0; c < channels; c++) row[c] = total(df[c]);
-    row += channels;
-    row[0] = back * u * g->l1;
-    row[1] = back * (u * g->l2 + y * g->l3 * g->l3);
-    row[2] = -total(m->eux) / root;
-    row[3] = -total(m->euy) / root;
-    row[4] = -total(m->eyy) * g->l3 / root;
-    row[5] = e * exp2f(-g->level);
-    row[6] = absgrad ? back * total(m->ax) : 0;
-    row[7] = absgrad ? back * total(m->ay) : 0;
+/* Gradients of up to eight channels from a pair's entries: sums over pixels of weight times gradient. */
+FW_INLINE void sum_channels(const int channels, int first, const int32_t *at, const vf *weight, int count,
+                            const vf *gradient, float *row) {
+    const int here = channels - first < LANES ? channels - first : LANES;
+    vf sum[LANES];
+    float sums[LANES];
+    for (int c = 0; c < LANES; c++) sum[c] = broadcast(0);
+    for (int i = 0; i < count; i++)
+        for (int c = 0; c < here; c++) sum[c] += weight[i] * gradient[at[i] * channels + first + c];
+    store(sums, totals(sum));
+    memcpy(row + first, sums, sizeof(float) * (size_t)here);
+}
+
+/* A Gaussian's other gradients in one tile, from sums over pixels of e = alpha dL/dalpha times whitened offsets. */
+FW_INLINE void sum_geometry(const Ranked *g, const Offsets *o, const int32_t *at, const vf *slope, const vf *across,
+                            int count, int absgrad, float *row) {
+    enum { E, EU, EUX, EUY, EY, EYY, AX, AY };
+    const float root = sqrtf(HALF_LOG2E), back = 1 / (root * root);
+    vf sum[GEOMETRY];
+    float m[GEOMETRY];
+    for (int j = 0; j < GEOMETRY; j++) sum[j] = broadcast(0);
+    for (int i = 0; i < count; i++) {
+        const float dy = o->dy[at[i] / PER_ROW];
+        vf e = slope[i], eu = e * across[i];
+        sum[E] += e;
+        sum[EU] += eu;
+        sum[EUX] += eu * o->dx[at[i] % PER_ROW];
+        sum[EUY] += eu * dy;
+        sum[EY] += e * dy;
+        sum[EYY] += e * (dy * dy);
+        if (absgrad) {
+            vf px = eu * g->l1, py = eu * g->l2 + e * (g->l3 * dy * g->l3);
+            sum[AX] += choose(px < 0, -px, px);
+            sum[AY] += choose(py < 0, -py, py);
+        }
+    }
+    store(m, totals(sum));
+    row[0] = back * m[EU] * g->l1;
+    row[1] = back * (m[EU] * g->l2 + m[EY] * g->l3 * g->l3);
+    row[2] = -m[EUX] / root;
+    row[3] = -m[EUY] / root;
+    row[4] = -m[EYY] * g->l3 / root;
+    row[5] = m[E] * g->inverse;
+    row[6] = absgrad ? back * m[AX] : 0;
+    row[7] = absgrad ? back * m[AY] : 0;
 }
 
 FW_INLINE __attribute__((flatten)) void backward_tile(const Scene *s, int64_t tile, const int channels,
                                                       const int absgrad, const Given *given, vf *restrict gradient,
-                                                      vf *restrict behind, vf *restrict df, float *rows_out) {
+                                                      vf *restrict behind, Group *restrict group, float *rows_out) {
     const float faint = log2f(THRESHOLD);
     const int width = channels + GEOMETRY;
     const int32_t begin = s->starts[tile], end = s->starts[tile + 1];
     const int64_t left = tile % s->columns * TILE, top = tile / s->columns * TILE;
     Ends ends = given->ends[tile];
     load_tile(s, channels, left, top, given, gradient, &ends, behind);
-    int32_t next;
-    uint32_t live = reached_vectors(ends.last, end, &next);
-    int32_t p = next < begin ? begin - 1 : next;
+    int32_t p = last_of(&ends);
+    p = p < begin ? begin - 1 : p;
     memset(rows_out + (int64_t)(p + 1) * width, 0, sizeof(float) * (size_t)width * (size_t)(end - p - 1));
-    for (; p >= begin; p--) {
-        if (p == next) live = reached_vectors(ends.last, p, &next);
-        const Ranked *g = s->ranked + s->members[p];
-        announce(s, p, begin, -1, channels);
-        const float *f = s->features + (int64_t)g->source * channels;
-        int row, bottom, first, last, touched = 0;
-        box_in_tile(g, (float)left, (float)top, &row, &bottom, &first, &last);
-        Moments m = {0};
-        vf dx[PER_ROW], along[PER_ROW];
-        for (int c = 0; c < channels; c++) df[c] = broadcast(0);
-        for (int h = 0; h < PER_ROW; h++) {
-            dx[h] = lane_centers() + ((float)(left + h * LANES) - g->x);
-            along[h] = dx[h] * g->l1;
+    for (; p >= begin; p -= group->pairs) {
+        look(s, left, top, p, p + 1 - begin, -1, channels, ends.last, group);
+        for (int i = 0; i < group->count; i++) {
+            const int at = group->at[i];
+            const float *f = group->features[group->pair[i]];
+            const vi mask = group->power[i] >= faint;
+            vf free = power_of_two(group->power[i]);
+            vi clipped = free > CEILING;
+            vf a = keep(mask, choose(clipped, broadcast(CEILING), free));
+            vf grown = 1 / (1 - a), before = ends.passed[at] * grown, w = a * before, value = broadcast(0);
+            for (int c = 0; c < channels; c++) value += gradient[at * channels + c] * f[c];
+            group->slope[i] = keep(mask & ~clipped, w * value - a * grown * behind[at]);
+            group->weight[i] = w;
+            ends.passed[at] = before;
+            behind[at] += w * value;
         }
-        for (; row < bottom; row++) {
-            float dy = (float)(top + row) + 0.5f - g->y, v = g->l3 * dy, rest = g->level - v * v, shift = g->l2 * dy;
-            for (int h = first; h < last; h++) {
-                int at = row * PER_ROW + h;
-                if (!(live >> at & 1)) continue;
-                vf u = along[h] + shift, power = exponent(u, rest);
-                vi mask = (power >= faint) & (ends.last[at] >= p);
-                if (!any(mask)) continue;
-                touched = 1;
-                vf free = power_of_two(choose(mask, power, broadcast(-100)));
-                vi clipped = free > CEILING;
-                vf a = keep(mask, choose(clipped, broadcast(CEILING), free));
-                vf grown = 1 / (1 - a), before = ends.passed[at] * grown, w = a * before, value = broadcast(0);
-                for (int c = 0; c < channels; c++) {
-                    vf d = gradient[c * VECTORS + at];
-                    value += d * f[c];
-                    df[c] += w * d;
-                }
-                vf e = keep(mask & ~clipped, w * value - a * grown * behind[at]);
-                ends.passed[at] = before;
-                behind[at] += w * value;
-                vf eu = e * u;
-                m.e += e;
-                m.eu += eu;
-                m.eux += eu * dx[h];
-                m.euy += eu * dy;
-                m.ey += e * dy;
-                m.eyy += e * (dy * dy);
-                if (absgrad) {
-                    vf px = eu * g->l1, py = eu * g->l2 + e * (v * g->l3);
-                    m.ax += choose(px < 0, -px, px);
-                    m.ay += choose(py < 0, -py, py);
-                }
+        for (int k = 0; k < group->pairs; k++) {
+            const int from = k ? group->end[k - 1] : 0, to = group->end[k];
+            float *row = rows_out + (int64_t)(p - k) * width;
+            if (from == to) {
+                memset(row, 0, sizeof(float) * (size_t)width);
+                continue;
             }
+            for (int c = 0; c < channels; c += LANES)
+                sum_channels(channels, c, group->at + from, group->weight + from, to - from, gradient, row);
+            sum_geometry(group->gaussian[k], group->offsets + k, group->at + from, group->slope + from,
+                         group->u + from, to - from, absgrad, row + channels);
         }
-        if (touched) write_row(g, &m, df, channels, absgrad, rows_out + (int64_t)p * width);
-        else memset(rows_out + (int64_t)p * width, 0, sizeof(float) * (size_t)width);
     }
 }
 
-/* Adds up the rows of each Gaussian. */
+/* Where the gradients of packed Gaussians go. */
+typedef struct {
+    float *packed, *means, *whitening, *opacities, *absgrad; /* absgrad: or NULL */
+} Gradients;
+
+FW_INLINE void announce_gradients(Gradients d, int64_t channels, int64_t to) {
+    __builtin_prefetch(d.packed + to * channels, 1);
+    __builtin_prefetch(d.means + 2 * to, 1);
+    __builtin_prefetch(d.whitening + 3 * to, 1);
+    __builtin_prefetch(d.opacities + to, 1);
+}
+
+/* Adds up the rows of each Gaussian, in the order of its tiles: eight columns at a time, of which the last are the last
+ * eight, some of them once more. */
 static void gather(int64_t n, int64_t channels, const Ranked *ranked, int64_t pairs, const int32_t *places,
-                   const float *rows, int threads, float *dpacked, float *dmeans, float *dwhitening, float *dopacities,
-                   float *absgrad) {
-    const int64_t width = channels + GEOMETRY;
+                   const float *rows, int threads, Gradients d) {
+    const int64_t width = channels + GEOMETRY, ahead = 2 * GROUP;
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (int64_t r = 0; r < n; r++) {
         const int64_t to = ranked[r].source, end = r + 1 < n ? ranked[r + 1].start : pairs;
-        float *df = dpacked + to * channels, sum[GEOMETRY] = {0};
-        memset(df, 0, sizeof(float) * (size_t)channels);
-        for (int64_t k = ranked[r].start; k < end; k++) {
-            const float *row = rows + places[k] * width;
-            for (int64_t c = 0; c < channels; c++) df[c] += row[c];
-            for (int j = 0; j < GEOMETRY; j++) sum[j] += row[channels + j];
+        float sums[width];
+        if (r + ahead < n) announce_gradients(d, channels, ranked[r + ahead].source);
+        for (int64_t k = ranked[r].start; k < end && k + ahead < pairs; k++) {
+            __builtin_prefetch(rows + places[k + ahead] * width);
+            __builtin_prefetch(rows + (places[k + ahead] + 1) * width - 1);
         }
-        memcpy(dmeans + 2 * to, sum, 2 * sizeof(float));
-        memcpy(dwhitening + 3 * to, sum + 2, 3 * sizeof(float));
-        dopacities[to] = sum[5];
-        if (absgrad) memcpy(absgrad + 2 * to, sum + 6, 2 * sizeof(float));
+        for (int64_t c = 0; c < width; c += LANES) {
+            const int64_t from = c + LANES < width ? c : width - LANES;
+            vf sum = broadcast(0);
+            for (int64_t k = ranked[r].start; k < end; k++) sum += load(rows + places[k] * width + from);
+            store(sums + from, sum);
+        }
+        memcpy(d.packed + to * channels, sums, (size_t)channels * sizeof(float));
+        memcpy(d.means + 2 * to, sums + channels, 2 * sizeof(float));
+        memcpy(d.whitening + 3 * to, sums + channels + 2, 3 * sizeof(float));
+        d.opacities[to] = sums[channels + 5];
+        if (d.absgrad) memcpy(d.absgrad + 2 * to, sums + channels + 6, 2 * sizeof(float));
     }
 }
 
@@ -298,22 +417,24 @@ FW_EXPORT void fw_blend_backward(int64_t n, int64_t width, int64_t height, int64
     const int64_t tiles = (int64_t)columns * rows;
 #pragma omp parallel num_threads(threads)
     {
-        vf gradient[VECTORS * (channels ? channels : 1)], behind[VECTORS], df[channels ? channels : 1];
+        vf gradient[VECTORS * (channels ? channels : 1)], behind[VECTORS];
+        Group group;
 #pragma omp for schedule(dynamic, 1)
         for (int64_t tile = 0; tile < tiles; tile++) {
             if (absgrad) switch (channels) {
-                case 3: backward_tile(&scene, tile, 3, 1, &given, gradient, behind, df, rows_out); break;
-                case 7: backward_tile(&scene, tile, 7, 1, &given, gradient, behind, df, rows_out); break;
-                default: backward_tile(&scene, tile, (int)channels, 1, &given, gradient, behind, df, rows_out);
+                case 3: backward_tile(&scene, tile, 3, 1, &given, gradient, behind, &group, rows_out); break;
+                case 7: backward_tile(&scene, tile, 7, 1, &given, gradient, behind, &group, rows_out); break;
+                default: backward_tile(&scene, tile, (int)channels, 1, &given, gradient, behind, &group, rows_out);
             }
             else switch (channels) {
-                case 3: backward_tile(&scene, tile, 3, 0, &given, gradient, behind, df, rows_out); break;
-                case 4: backward_tile(&scene, tile, 4, 0, &given, gradient, behind, df, rows_out); break;
-                case 7: backward_tile(&scene, tile, 7, 0, &given, gradient, behind, df, rows_out); break;
-                case 9: backward_tile(&scene, tile, 9, 0, &given, gradient, behind, df, rows_out); break;
-                default: backward_tile(&scene, tile, (int)channels, 0, &given, gradient, behind, df, rows_out);
+                case 3: backward_tile(&scene, tile, 3, 0, &given, gradient, behind, &group, rows_out); break;
+                case 4: backward_tile(&scene, tile, 4, 0, &given, gradient, behind, &group, rows_out); break;
+                case 7: backward_tile(&scene, tile, 7, 0, &given, gradient, behind, &group, rows_out); break;
+                case 9: backward_tile(&scene, tile, 9, 0, &given, gradient, behind, &group, rows_out); break;
+                default: backward_tile(&scene, tile, (int)channels, 0, &given, gradient, behind, &group, rows_out);
             }
         }
     }
-    gather(n, channels, ranked, pairs, places, rows_out, threads, dpacked, dmeans, dwhitening, dopacities, absgrad);
+    gather(n, channels, ranked, pairs, places, rows_out, threads,
+           (Gradients){dpacked, dmeans, dwhitening, dopacities, absgrad});
 }

@@ -61,7 +61,7 @@ FW_INLINE void box_of(float center, float reach, int rows, int *from, int *to) {
     *from = (int)larger(smaller(first, (float)rows), 0), *to = (int)larger(smaller(last, (float)(rows - 1)), -1) + 1;
 }
 
-FW_INLINE void rank_one(const float *mean, const float *whitening, float opacity, float depth, Ranked *g) {
+FW_INLINE void rank_one(const float *mean, const float *whitening, float opacity, Ranked *g) {
     const float root = sqrtf(HALF_LOG2E);
     g->x = mean[0], g->y = mean[1];
     g->l1 = root * whitening[0], g->l2 = root * whitening[1], g->l3 = root * whitening[2];
@@ -70,7 +70,7 @@ FW_INLINE void rank_one(const float *mean, const float *whitening, float opacity
     g->reach_y = sqrtf(room) / g->l3;
     g->reach_x = sqrtf(room) * sqrtf(g->l2 * g->l2 + g->l3 * g->l3) / (g->l1 * g->l3);
     g->tilt = -sqrtf(room) * g->l2 / (g->l3 * sqrtf(g->l2 * g->l2 + g->l3 * g->l3));
-    g->depth = depth;
+    g->inverse = exp2f(-g->level);
 }
 
 /* Calls `per_tile` for every tile that a Gaussian touches, row by row. */
@@ -109,7 +109,7 @@ FW_EXPORT int64_t fw_rank(int64_t n, const float *means2d, const float *whitenin
             __builtin_prefetch(means2d + 2 * later);
             __builtin_prefetch(whitening + 3 * later);
             __builtin_prefetch(opacities + later);
-            rank_one(means2d + 2 * i, whitening + 3 * i, opacities[i], depths[i], g);
+            rank_one(means2d + 2 * i, whitening + 3 * i, opacities[i], g);
             g->source = i;
             g->start = (int32_t)pairs;
             FOR_TILES(g, columns, rows, mine[tile]++; pairs++);

@@ -8,7 +8,7 @@
 typedef struct {
     float x, y, l1, l2, l3, level; /* level: log2 of the opacity */
     float reach_x, reach_y;        /* half the box outside which alpha is under the threshold, px */
-    float depth;
+    float inverse; /* of the opacity */
     int32_t source; /* its row among the packed Gaussians */
     int32_t start;  /* number of its first pair of Gaussian and tile */
     float tilt;     /* dy of its rightmost point, px */

@@ -3,6 +3,7 @@
 #define FIELDWATCH_VECTORS_H
 
 #include <stdint.h>
+#include <string.h>
 #ifdef __AVX__
 #include <immintrin.h>
 #endif
@@ -19,24 +20,68 @@ FW_INLINE float smaller(float a, float b) { return a < b ? a : b; }
 
 FW_INLINE float larger(float a, float b) { return a > b ? a : b; }
 
+FW_INLINE vf load(const float *from) {
+    vf v;
+    memcpy(&v, from, sizeof v);
+    return v;
+}
+
+FW_INLINE void store(float *to, vf v) { memcpy(to, &v, sizeof v); }
+
 FW_INLINE vf broadcast(float x) { return (vf){x, x, x, x, x, x, x, x}; }
 
 FW_INLINE vf keep(vi mask, vf x) { return (vf)((vi)x & mask); }
 
 FW_INLINE vf choose(vi mask, vf yes, vf no) { return (vf)(((vi)yes & mask) | ((vi)no & ~mask)); }
 
-/* Whether any lane of a mask is set. */
-FW_INLINE int any(vi mask) {
+/* The lanes of a mask that are set, as bits. */
+FW_INLINE uint32_t bits(vi mask) {
 #ifdef __AVX__
-    return _mm256_movemask_ps((__m256)mask) != 0;
+    return (uint32_t)_mm256_movemask_ps((__m256)mask);
 #else
-    return (mask[0] | mask[1] | mask[2] | mask[3] | mask[4] | mask[5] | mask[6] | mask[7]) != 0;
+    uint32_t set = 0;
+    for (int k = 0; k < LANES; k++) set |= (uint32_t)(mask[k] & 1) << k;
+    return set;
 #endif
 }
+
+/* Whether any lane of a mask is set. */
+FW_INLINE int any(vi mask) { return bits(mask) != 0; }
 
 /* Sum of the lanes, always in the same order. */
 FW_INLINE float total(vf x) {
     return ((x[0] + x[4]) + (x[2] + x[6])) + ((x[1] + x[5]) + (x[3] + x[7]));
+}
+
+/* The sums of the lanes of eight vectors, each in the order of `total`. */
+FW_INLINE vf totals(const vf *x) {
+    vf halves[4], quarters[2];
+    for (int i = 0; i < 4; i++)
+        halves[i] = __builtin_shufflevector(x[i], x[i + 4], 0, 1, 2, 3, 8, 9, 10, 11) +
+                    __builtin_shufflevector(x[i], x[i + 4], 4, 5, 6, 7, 12, 13, 14, 15);
+    for (int i = 0; i < 2; i++)
+        quarters[i] = __builtin_shufflevector(halves[2 * i], halves[2 * i + 1], 0, 1, 8, 9, 4, 5, 12, 13) +
+                      __builtin_shufflevector(halves[2 * i], halves[2 * i + 1], 2, 3, 10, 11, 6, 7, 14, 15);
+    return __builtin_shufflevector(quarters[0], quarters[1], 0, 2, 8, 10, 4, 6, 12, 14) +
+           __builtin_shufflevector(quarters[0], quarters[1], 1, 3, 9, 11, 5, 7, 13, 15);
+}
+
+/* Rows of eight vectors become columns. */
+FW_INLINE void transpose(vf *x) {
+    vf pairs[8], fours[8];
+    for (int i = 0; i < 8; i += 2) {
+        pairs[i] = __builtin_shufflevector(x[i], x[i + 1], 0, 8, 1, 9, 4, 12, 5, 13);
+        pairs[i + 1] = __builtin_shufflevector(x[i], x[i + 1], 2, 10, 3, 11, 6, 14, 7, 15);
+    }
+    for (int i = 0; i < 8; i += 4)
+        for (int j = 0; j < 2; j++) {
+            fours[i + 2 * j] = __builtin_shufflevector(pairs[i + j], pairs[i + j + 2], 0, 1, 8, 9, 4, 5, 12, 13);
+            fours[i + 2 * j + 1] = __builtin_shufflevector(pairs[i + j], pairs[i + j + 2], 2, 3, 10, 11, 6, 7, 14, 15);
+        }
+    for (int i = 0; i < 4; i++) {
+        x[i] = __builtin_shufflevector(fours[i], fours[i + 4], 0, 1, 2, 3, 8, 9, 10, 11);
+        x[i + 4] = __builtin_shufflevector(fours[i], fours[i + 4], 4, 5, 6, 7, 12, 13, 14, 15);
+    }
 }
 
 /* 2^x for -126 < x < 126, to 1.2e-7 relative: the Chebyshev interpolant of degree 6 on [-1/2, 1/2]. */

@@ -54,6 +54,9 @@ def fill_empty(
     empty = samples.counts == 0
     meets = rays.far > rays.near
     filled_rays = torch.nonzero(empty & meets)[:, 0]
+    missed = int((empty & ~meets).sum())
+    if not len(filled_rays):  # as in most steps: nothing to merge
+        return FilledSamples(samples=samples, filled=0, missed=missed)
     fraction = torch.arange(count + 1, device=filled_rays.device) + (0.5 if noise is None else noise[filled_rays])
     near = rays.near[filled_rays, None]
     far = rays.far[filled_rays, None]
@@ -67,7 +70,7 @@ def fill_empty(
         ray_index=ray_index[order],
         n_rays=samples.n_rays,
     )
-    return FilledSamples(samples=merged, filled=len(filled_rays), missed=int((empty & ~meets).sum()))
+    return FilledSamples(samples=merged, filled=len(filled_rays), missed=missed)
 
 
 def empty_share(samples: PackedSamples, mask: Bool[Tensor, " rays"]) -> Float[Tensor, ""]:
