@@ -49,8 +49,8 @@ FW_INLINE void take(const float *from, int64_t stride, int64_t live, vf *out) {
 
 /* The inverse of `part`: pairs, in the order of the points. */
 FW_INLINE void join(vf first, vf second, double *pair) {
-    vd near = (vd)__builtin_shufflevector(first, second, 0, 8, 1, 9, 4, 12, 5, 13);
-    vd far = (vd)__builtin_shufflevector(first, second, 2, 10, 3, 11, 6, 14, 7, 15);
+    vd near = (vd)SHUFFLED(first, second, 0, 8, 1, 9, 4, 12, 5, 13);
+    vd far = (vd)SHUFFLED(first, second, 2, 10, 3, 11, 6, 14, 7, 15);
     pair[0] = near[0], pair[1] = near[1], pair[4] = near[2], pair[5] = near[3];
     pair[2] = far[0], pair[3] = far[1], pair[6] = far[2], pair[7] = far[3];
 }

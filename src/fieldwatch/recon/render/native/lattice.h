@@ -115,8 +115,8 @@ FW_INLINE double load_pair(const float *from) {
 
 /* Points 0, 1, 4, 5 in one vector of pairs and 2, 3, 6, 7 in the other become two vectors of eight points. */
 FW_INLINE void part(vd near, vd far, vf *out) {
-    out[0] = __builtin_shufflevector((vf)near, (vf)far, 0, 2, 8, 10, 4, 6, 12, 14);
-    out[1] = __builtin_shufflevector((vf)near, (vf)far, 1, 3, 9, 11, 5, 7, 13, 15);
+    out[0] = SHUFFLED((vf)near, (vf)far, 0, 2, 8, 10, 4, 6, 12, 14);
+    out[1] = SHUFFLED((vf)near, (vf)far, 1, 3, 9, 11, 5, 7, 13, 15);
 }
 
 /* A pair of features of eight rows. */
@@ -129,35 +129,35 @@ FW_INLINE void gather(const float *table, const int64_t width, const uint32_t *r
 }
 
 FW_INLINE vf load_two(const float *low, const float *high) {
-    v4 a, b;
-    memcpy(&a, low, sizeof a), memcpy(&b, high, sizeof b);
-    return __builtin_shufflevector(a, b, 0, 1, 2, 3, 4, 5, 6, 7);
+    vf v;
+    memcpy(&v, low, sizeof v / 2), memcpy((float *)&v + LANES / 2, high, sizeof v / 2);
+    return v;
 }
 
 /* The pairs of eight rows and of the rows after them: four numbers of each point. */
 FW_INLINE void gather_edge(const float *table, const uint32_t *row, vf *lower, vf *upper) {
     vf p[4];
     for (int i = 0; i < 4; i++) p[i] = load_two(table + row[i] * 2, table + row[i + 4] * 2);
-    vf a = __builtin_shufflevector(p[0], p[1], 0, 8, 1, 9, 4, 12, 5, 13);
-    vf b = __builtin_shufflevector(p[2], p[3], 0, 8, 1, 9, 4, 12, 5, 13);
-    vf c = __builtin_shufflevector(p[0], p[1], 2, 10, 3, 11, 6, 14, 7, 15);
-    vf d = __builtin_shufflevector(p[2], p[3], 2, 10, 3, 11, 6, 14, 7, 15);
-    lower[0] = __builtin_shufflevector(a, b, 0, 1, 8, 9, 4, 5, 12, 13);
-    lower[1] = __builtin_shufflevector(a, b, 2, 3, 10, 11, 6, 7, 14, 15);
-    upper[0] = __builtin_shufflevector(c, d, 0, 1, 8, 9, 4, 5, 12, 13);
-    upper[1] = __builtin_shufflevector(c, d, 2, 3, 10, 11, 6, 7, 14, 15);
+    vf a = SHUFFLED(p[0], p[1], 0, 8, 1, 9, 4, 12, 5, 13);
+    vf b = SHUFFLED(p[2], p[3], 0, 8, 1, 9, 4, 12, 5, 13);
+    vf c = SHUFFLED(p[0], p[1], 2, 10, 3, 11, 6, 14, 7, 15);
+    vf d = SHUFFLED(p[2], p[3], 2, 10, 3, 11, 6, 14, 7, 15);
+    lower[0] = SHUFFLED(a, b, 0, 1, 8, 9, 4, 5, 12, 13);
+    lower[1] = SHUFFLED(a, b, 2, 3, 10, 11, 6, 7, 14, 15);
+    upper[0] = SHUFFLED(c, d, 0, 1, 8, 9, 4, 5, 12, 13);
+    upper[1] = SHUFFLED(c, d, 2, 3, 10, 11, 6, 7, 14, 15);
 }
 
 /* The inverse: of two features and two rows, four numbers for each of eight points. */
 FW_INLINE void join_edge(const vf *lower, const vf *upper, float *to) {
-    vf a = __builtin_shufflevector(lower[0], lower[1], 0, 8, 1, 9, 4, 12, 5, 13);
-    vf b = __builtin_shufflevector(upper[0], upper[1], 0, 8, 1, 9, 4, 12, 5, 13);
-    vf c = __builtin_shufflevector(lower[0], lower[1], 2, 10, 3, 11, 6, 14, 7, 15);
-    vf d = __builtin_shufflevector(upper[0], upper[1], 2, 10, 3, 11, 6, 14, 7, 15);
-    store(to, __builtin_shufflevector(a, b, 0, 1, 8, 9, 2, 3, 10, 11));
-    store(to + 8, __builtin_shufflevector(c, d, 0, 1, 8, 9, 2, 3, 10, 11));
-    store(to + 16, __builtin_shufflevector(a, b, 4, 5, 12, 13, 6, 7, 14, 15));
-    store(to + 24, __builtin_shufflevector(c, d, 4, 5, 12, 13, 6, 7, 14, 15));
+    vf a = SHUFFLED(lower[0], lower[1], 0, 8, 1, 9, 4, 12, 5, 13);
+    vf b = SHUFFLED(upper[0], upper[1], 0, 8, 1, 9, 4, 12, 5, 13);
+    vf c = SHUFFLED(lower[0], lower[1], 2, 10, 3, 11, 6, 14, 7, 15);
+    vf d = SHUFFLED(upper[0], upper[1], 2, 10, 3, 11, 6, 14, 7, 15);
+    store(to, SHUFFLED(a, b, 0, 1, 8, 9, 2, 3, 10, 11));
+    store(to + 8, SHUFFLED(c, d, 0, 1, 8, 9, 2, 3, 10, 11));
+    store(to + 16, SHUFFLED(a, b, 4, 5, 12, 13, 6, 7, 14, 15));
+    store(to + 24, SHUFFLED(c, d, 4, 5, 12, 13, 6, 7, 14, 15));
 }
 
 FW_INLINE void add_four(float *to, const float *more) {

@@ -254,13 +254,13 @@ static void evaluate_block(Shape s, const Packed *p, int64_t live, float *memory
 FW_INLINE void add_totals(const vf *x, float *to) {
     vf two[4], four[2];
     for (int i = 0; i < 4; i++)
-        two[i] = __builtin_shufflevector(x[2 * i], x[2 * i + 1], 0, 8, 2, 10, 4, 12, 6, 14) +
-                 __builtin_shufflevector(x[2 * i], x[2 * i + 1], 1, 9, 3, 11, 5, 13, 7, 15);
+        two[i] = SHUFFLED(x[2 * i], x[2 * i + 1], 0, 8, 2, 10, 4, 12, 6, 14) +
+                 SHUFFLED(x[2 * i], x[2 * i + 1], 1, 9, 3, 11, 5, 13, 7, 15);
     for (int i = 0; i < 2; i++)
-        four[i] = __builtin_shufflevector(two[2 * i], two[2 * i + 1], 0, 1, 8, 9, 4, 5, 12, 13) +
-                  __builtin_shufflevector(two[2 * i], two[2 * i + 1], 2, 3, 10, 11, 6, 7, 14, 15);
-    vf all = __builtin_shufflevector(four[0], four[1], 0, 1, 2, 3, 8, 9, 10, 11) +
-             __builtin_shufflevector(four[0], four[1], 4, 5, 6, 7, 12, 13, 14, 15);
+        four[i] = SHUFFLED(two[2 * i], two[2 * i + 1], 0, 1, 8, 9, 4, 5, 12, 13) +
+                  SHUFFLED(two[2 * i], two[2 * i + 1], 2, 3, 10, 11, 6, 7, 14, 15);
+    vf all = SHUFFLED(four[0], four[1], 0, 1, 2, 3, 8, 9, 10, 11) +
+             SHUFFLED(four[0], four[1], 4, 5, 6, 7, 12, 13, 14, 15);
     store(to, load(to) + all);
 }
 

@@ -15,6 +15,13 @@
 typedef float vf __attribute__((vector_size(32)));
 typedef int32_t vi __attribute__((vector_size(32)));
 
+/* Lanes of two vectors by their numbers; those of the second begin at 8. gcc before 12 lacks clang's builtin. */
+#ifdef __clang__
+#define SHUFFLED(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+#define SHUFFLED(a, b, ...) __builtin_shuffle(a, b, (vi){__VA_ARGS__})
+#endif
+
 /* Unlike fminf and fmaxf one instruction each; with a NaN they give b. */
 FW_INLINE float smaller(float a, float b) { return a < b ? a : b; }
 
@@ -57,30 +64,30 @@ FW_INLINE float total(vf x) {
 FW_INLINE vf totals(const vf *x) {
     vf halves[4], quarters[2];
     for (int i = 0; i < 4; i++)
-        halves[i] = __builtin_shufflevector(x[i], x[i + 4], 0, 1, 2, 3, 8, 9, 10, 11) +
-                    __builtin_shufflevector(x[i], x[i + 4], 4, 5, 6, 7, 12, 13, 14, 15);
+        halves[i] = SHUFFLED(x[i], x[i + 4], 0, 1, 2, 3, 8, 9, 10, 11) +
+                    SHUFFLED(x[i], x[i + 4], 4, 5, 6, 7, 12, 13, 14, 15);
     for (int i = 0; i < 2; i++)
-        quarters[i] = __builtin_shufflevector(halves[2 * i], halves[2 * i + 1], 0, 1, 8, 9, 4, 5, 12, 13) +
-                      __builtin_shufflevector(halves[2 * i], halves[2 * i + 1], 2, 3, 10, 11, 6, 7, 14, 15);
-    return __builtin_shufflevector(quarters[0], quarters[1], 0, 2, 8, 10, 4, 6, 12, 14) +
-           __builtin_shufflevector(quarters[0], quarters[1], 1, 3, 9, 11, 5, 7, 13, 15);
+        quarters[i] = SHUFFLED(halves[2 * i], halves[2 * i + 1], 0, 1, 8, 9, 4, 5, 12, 13) +
+                      SHUFFLED(halves[2 * i], halves[2 * i + 1], 2, 3, 10, 11, 6, 7, 14, 15);
+    return SHUFFLED(quarters[0], quarters[1], 0, 2, 8, 10, 4, 6, 12, 14) +
+           SHUFFLED(quarters[0], quarters[1], 1, 3, 9, 11, 5, 7, 13, 15);
 }
 
 /* Rows of eight vectors become columns. */
 FW_INLINE void transpose(vf *x) {
     vf pairs[8], fours[8];
     for (int i = 0; i < 8; i += 2) {
-        pairs[i] = __builtin_shufflevector(x[i], x[i + 1], 0, 8, 1, 9, 4, 12, 5, 13);
-        pairs[i + 1] = __builtin_shufflevector(x[i], x[i + 1], 2, 10, 3, 11, 6, 14, 7, 15);
+        pairs[i] = SHUFFLED(x[i], x[i + 1], 0, 8, 1, 9, 4, 12, 5, 13);
+        pairs[i + 1] = SHUFFLED(x[i], x[i + 1], 2, 10, 3, 11, 6, 14, 7, 15);
     }
     for (int i = 0; i < 8; i += 4)
         for (int j = 0; j < 2; j++) {
-            fours[i + 2 * j] = __builtin_shufflevector(pairs[i + j], pairs[i + j + 2], 0, 1, 8, 9, 4, 5, 12, 13);
-            fours[i + 2 * j + 1] = __builtin_shufflevector(pairs[i + j], pairs[i + j + 2], 2, 3, 10, 11, 6, 7, 14, 15);
+            fours[i + 2 * j] = SHUFFLED(pairs[i + j], pairs[i + j + 2], 0, 1, 8, 9, 4, 5, 12, 13);
+            fours[i + 2 * j + 1] = SHUFFLED(pairs[i + j], pairs[i + j + 2], 2, 3, 10, 11, 6, 7, 14, 15);
         }
     for (int i = 0; i < 4; i++) {
-        x[i] = __builtin_shufflevector(fours[i], fours[i + 4], 0, 1, 2, 3, 8, 9, 10, 11);
-        x[i + 4] = __builtin_shufflevector(fours[i], fours[i + 4], 4, 5, 6, 7, 12, 13, 14, 15);
+        x[i] = SHUFFLED(fours[i], fours[i + 4], 0, 1, 2, 3, 8, 9, 10, 11);
+        x[i + 4] = SHUFFLED(fours[i], fours[i + 4], 4, 5, 6, 7, 12, 13, 14, 15);
     }
 }
 
