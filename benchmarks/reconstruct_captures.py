@@ -10,13 +10,13 @@ film    the film of capture_cameras.py: boxes on a floor, motion blur, a drift o
 photos  34 photos of a cow on a table, rendered from a mesh: hand-held, each with its own exposure, JPEG quality 85
 plush   the photos in data/real/colmap_plush without their cameras
 
-Each is reconstructed twice with the same flags: from the film or photos alone, and from the same photos (those that got a
-camera) with known cameras: the true ones with points on the true surface, or those of the folder. Both hold out the same
-photos. Wall times depend on what else the machine does; processor time is that of all stages.
+Each is reconstructed twice with the same flags: from the film or photos alone, and from the same photos (those that got
+a camera) with known cameras: the true ones with points on the true surface, or those of the folder. Both hold out the
+same photos. Wall times depend on what else the machine does; processor time is that of all stages.
 
-Chamfer is the mean of two mean distances, in percent of the diagonal of the true surface that is meshed: from the mesh to
-the true surface, and from the true surface that is in the image of at least half of the cameras, and visible, to the mesh.
-A mesh of found cameras is first moved by the similarity that fits its cameras to the true ones best.
+Chamfer is the mean of two mean distances, in percent of the diagonal of the true surface that is meshed: from the mesh
+to the true surface, and from the true surface that is visible, and in the image of at least half of the cameras, to the
+mesh. A mesh of found cameras is first moved by the similarity that fits its cameras to the true ones best.
 """
 
 import argparse
@@ -100,7 +100,6 @@ def cow_on_a_table() -> Triangles:
     The cow's own texture has large areas of one color; like fur, faint spots are added.
     """
     cow = read_mesh(SPOT)
-    assert cow.uvs is not None
     # The file names no material.
     with Image.open(SPOT.parent / "spot_texture.png") as picture:
         texture = np.asarray(picture.convert("RGB"))
@@ -142,7 +141,7 @@ def photo_pose(name: str) -> Tensor:
     angle = 4 * math.pi * number / PHOTOS + 0.08 * generator.normal()
     radius = (3.2 if number < PHOTOS / 2 else 2.8) + 0.12 * generator.normal()
     height = (1.0 if number < PHOTOS / 2 else 2.1) + 0.08 * generator.normal()
-    target = generator.normal(0, 0.06, 3) + [0.0, 0.0, 0.62]
+    target = np.array([0.0, 0.0, 0.62]) + generator.normal(0, 0.06, 3)
     return look_at((radius * math.cos(angle), radius * math.sin(angle), height), tuple(target.tolist()))
 
 
@@ -167,9 +166,7 @@ def make_plush(folder: Path) -> Path:
 
 def film_truth() -> Truth:
     """Return the scene of the film; its frames are named by their number."""
-    return Truth(
-        mesh=textured_scene(), pose_of=lambda name: pose_at(int(Path(name).stem.rpartition("_")[2]) / FRAMES)
-    )
+    return Truth(mesh=textured_scene(), pose_of=lambda name: pose_at(int(Path(name).stem.rpartition("_")[2]) / FRAMES))
 
 
 def photo_truth() -> Truth:
@@ -222,9 +219,9 @@ def with_known_cameras(capture: Capture, scene: Path, out: Path) -> None:
     images.mkdir(parents=True)
     for name in names:
         shutil.copy(scene / "images" / name, images / name)
-    if capture.truth is None:
-        assert capture.posed is not None
+    if capture.posed is not None:
         shutil.copytree(capture.posed / "sparse", out / "sparse")
+    if capture.truth is None:
         return
     truth = capture.truth()
     cameras = [camera_of(name, truth.pose_of(name)) for name in names]

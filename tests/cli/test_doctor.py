@@ -187,6 +187,10 @@ def test_wrong_axes_are_a_finding_with_a_remedy_that_helps(fieldwatch, examined,
     assert code == 1
     assert "error  axes" in out
     assert "--axes opencv" in " ".join(out.split())
+    # The command at the end reads the files rightly, not as it was asked to here.
+    (command,) = [line for line in out.splitlines() if "fieldwatch train normals" in line]
+    assert "--axes opencv" in command
+    assert "opengl" not in command
     assert examined(broken)[0] == 0
 
 

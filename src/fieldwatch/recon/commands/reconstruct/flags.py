@@ -21,8 +21,9 @@ class ReconstructFlags:
 
     Every stage is a command of its own, which is printed, and leaves a folder in -o: scene/ (cameras), run/ (the
     training, with its record), mesh/, textured/; index.html shows all results. After Ctrl-C or a crash, the same
-    command continues where it stopped. If no masks can be made, leave --masks out: the cameras are kept. Without a GPU, the training has the settings of --preset cpu (256 pixels, 3,000
-    steps). Flags after -- go to the training: see `fieldwatch train splats --help`.
+    command continues where it stopped; if no masks can be made, it continues without --masks. Without a GPU, the
+    training has the settings of --preset cpu (256 pixels, 3,000 steps). Flags after -- go to the training: see
+    `fieldwatch train splats --help`.
 
     Exit codes: 0 finished; 1 finished, but the training has an error among its findings; 2 bad input; otherwise that
     of the stage that failed; 128 + the signal if one stopped it.
