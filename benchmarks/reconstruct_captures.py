@@ -268,7 +268,8 @@ def chamfer(mesh: Triangles, truth: Truth, moved: Similarity | None, names: Sequ
     cameras = [camera_of(name, truth.pose_of(name)) for name in names]
     real = visible_points(truth.mesh, [camera.resized(160, 90) for camera in cameras]).points
     points = torch.from_numpy(real)
-    real = real[sum(in_image(camera, points) for camera in cameras).numpy() >= len(cameras) / 2]
+    seen = np.stack([in_image(camera, points).numpy() for camera in cameras])
+    real = real[seen.mean(0) >= 0.5]
     found = sample_surface(mesh, SAMPLES).points
     vertices = np.asarray(mesh.vertices, np.float64)
     if moved is not None:

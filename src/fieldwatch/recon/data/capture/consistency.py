@@ -71,12 +71,10 @@ def _agreements(database: Path, model: "pycolmap.Reconstruction") -> dict[tuple[
     posed = {number: image for number, image in model.images.items() if image.has_pose}
     found: dict[tuple[str, str], PairAgreement] = {}
     with pycolmap.Database.open(str(database)) as opened:
-        points = {
-            number: model.cameras[image.camera_id].cam_from_img(
-                np.asarray(opened.read_keypoints(number), np.float64)[:, :2]
-            )
-            for number, image in posed.items()
-        }
+        points: dict[int, Float64[np.ndarray, "n 2"]] = {}
+        for number, image in posed.items():
+            pixels = np.asarray(opened.read_keypoints(number), np.float64)[:, :2]
+            points[number] = np.asarray(model.cameras[image.camera_id].cam_from_img(pixels))
         pairs, geometries = opened.read_two_view_geometries()
     for pair, geometry in zip(pairs, geometries, strict=True):
         first, second = pycolmap.pair_id_to_image_pair(pair)
