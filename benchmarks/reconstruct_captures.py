@@ -304,8 +304,7 @@ def row_of(name: str, folder: Path, training: Sequence[str]) -> tuple[str, list[
     skip = ("--skip-unreadable",) if capture.truth is None else ()
     # Texture and turntable of the reference are not needed.
     reference, _ = reconstructed(known, folder / "reference", ("--for", "splats"), (*training, *skip))
-    held_out = [json.loads((Path(each["files"]["run"]) / "run.json").read_text()) for each in (told, reference)]
-    if held_out[0]["about"]["test"] != held_out[1]["about"]["test"]:
+    if held_out(told) != held_out(reference):
         raise SystemExit(f"{name}: the two trainings held out different photos, so their PSNR cannot be compared")
     found, ours, theirs = told["stages"]["cameras"], psnr_of(told), psnr_of(reference)
     distances = ["-", "-"]
@@ -331,6 +330,12 @@ def row_of(name: str, folder: Path, training: Sequence[str]) -> tuple[str, list[
         theirs - ours > WANTED_LOSS
     )
     return f"| {' | '.join(cells)} |", missed
+
+
+def held_out(told: Told) -> list[str]:
+    """Return the names of the photos that a reconstruction held out, without their folders."""
+    run = json.loads((Path(told["files"]["run"]) / "run.json").read_text())
+    return [Path(name).name for name in run["about"]["test"]]
 
 
 def psnr_of(told: Told) -> float:
