@@ -63,8 +63,7 @@ def measured(folder: Path, run: Path | None) -> None:
     truth = ("--gt", "built-in", "--visible-from", run)
     before = stages.run("", "mesh", "evaluate", mesh, *truth, "--out", folder / "before")
     after = stages.run("mesh evaluate", "mesh", "evaluate", better, *truth, "--out", folder / "after")
-    # What closes the mesh is surface that no photo shows.
-    closing = ("--unseen", "close", "--least-views", "0", "--no-pictures", "--out", folder / "closed")
+    closing = ("--unseen", "close", "--no-pictures", "--out", folder / "closed")
     closed = stages.run("", "mesh", "extract", run, *closing)
     tell(
         [
@@ -81,7 +80,7 @@ def measured(folder: Path, run: Path | None) -> None:
             ("visible texels", f"{textured['seen']:.1%}"),
             ("grade of the open mesh", f"{quality['grade']['word']} ({quality['grade']['score']:.0f})"),
             (
-                "watertight with --unseen close --least-views 0",
+                "watertight with --unseen close",
                 str(closed["quality"]["level0.3"]["is_watertight"]).lower(),
             ),
         ],
