@@ -80,11 +80,11 @@ def test_masks_can_be_left_out_until_a_stage_has_used_them(tmp_path):
     record.add("cameras", cameras)
     assert Record.open(without, TINY).stages == {"cameras": cameras}
     (tmp_path / "run").mkdir()
-    with pytest.raises(InputError, match="masks was True, now False"):
+    with pytest.raises(InputError, match=r"masks .*True.*False"):
         Record.open(without, TINY)
     (tmp_path / "run").rmdir()
     record.add("masks", cameras)
-    with pytest.raises(InputError, match="masks was True, now False"):
+    with pytest.raises(InputError, match=r"masks .*True.*False"):
         Record.open(without, TINY)
 
 
