@@ -17,8 +17,7 @@ from fieldwatch.files import whole_file
 from fieldwatch.recon.commands.normals.integrate_normals import single_report
 from fieldwatch.recon.commands.normals.options import NormalOptions
 from fieldwatch.recon.data import NormalSet, check_normal_maps, normal_layout, normal_map_sheet, open_normal_maps
-from fieldwatch.recon.data.normal_maps import is_single_view
-from fieldwatch.recon.data.normal_maps.findings import NormalCheck
+from fieldwatch.recon.data.normal_maps import NormalCheck, is_single_view
 from fieldwatch.recon.mesh import MeshError, read_mesh
 
 KINDS = {
