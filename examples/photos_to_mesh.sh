@@ -8,7 +8,8 @@ fieldwatch=$(dirname "$0")/../.venv/bin/fieldwatch
 [ -x "$fieldwatch" ] || fieldwatch=fieldwatch
 
 "$fieldwatch" train splats --out "$run"
-"$fieldwatch" mesh extract "$run" --triangles 40000
+# With the background, because refinement compares whole photos; for the object alone, leave it and the refinement out.
+"$fieldwatch" mesh extract "$run" --triangles 40000 --background
 "$fieldwatch" mesh refine "$run" "$run/mesh/level0.3.ply" --preset short --out "$run/refined"
 "$fieldwatch" mesh texture "$run" "$run/refined/products/refined_mesh.ply" --out "$run/textured"
 "$fieldwatch" mesh quality "$run/textured/refined_mesh.obj" --open

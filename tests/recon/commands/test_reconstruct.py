@@ -54,6 +54,59 @@ def test_photos_alone_begin_with_their_cameras(tmp_path):
     assert words[words.index("--device") + 1] == "cuda"
 
 
+def test_masks_are_made_by_the_command_of_the_cameras(tmp_path):
+    chosen = ReconstructFlags(data=PHOTOS / "images", out=tmp_path / "out", masks=True, frames=40)
+    found = stages_of(chosen, "capture", [], on_gpu=False)
+    assert [stage.name for stage in found] == ["cameras", "masks", "train", "mesh", "texture", "view"]
+    cameras, masks = (stage.words({}) for stage in found[:2])
+    assert [word for word in masks if word != "--masks"] == cameras
+    assert "--masks" in masks
+    assert "--masks" not in cameras
+
+
+def test_masks_are_refused_for_photos_with_cameras_and_normal_maps(tmp_path, capfd):
+    said = refused(capfd, PHOTOS, "-o", tmp_path / "out", "--masks")
+    assert "-- --masks FOLDER" in said
+    assert str(PHOTOS / "masks") in said
+    assert "normal maps" in refused(capfd, normal_maps(tmp_path / "maps"), "-o", tmp_path / "out", "--masks")
+    assert not (tmp_path / "out").exists()
+
+
+def test_masks_can_be_left_out_until_a_stage_has_used_them(tmp_path):
+    with_masks = ReconstructFlags(data=PHOTOS / "images", out=tmp_path, masks=True)
+    without = ReconstructFlags(data=PHOTOS / "images", out=tmp_path)
+    record = Record.open(with_masks, TINY)
+    cameras = StageRecord(words=["data"], seconds=1.0, code=0, outcome={})
+    record.add("cameras", cameras)
+    assert Record.open(without, TINY).stages == {"cameras": cameras}
+    (tmp_path / "run").mkdir()
+    with pytest.raises(InputError, match=r"masks .*True.*False"):
+        Record.open(without, TINY)
+    (tmp_path / "run").rmdir()
+    record.add("masks", cameras)
+    with pytest.raises(InputError, match=r"masks .*True.*False"):
+        Record.open(without, TINY)
+
+
+def test_a_record_from_before_masks_is_continued(tmp_path):
+    chosen = ReconstructFlags(data=PHOTOS, out=tmp_path)
+    record = Record.open(chosen, TINY)
+    del record.settings["masks"]
+    stage = StageRecord(words=["train"], seconds=1.0, code=0, outcome={})
+    record.add("train", stage)
+    assert Record.open(chosen, TINY).stages == {"train": stage}
+
+
+def test_the_page_says_how_far_masks_agree(tmp_path):
+    chosen = ReconstructFlags(data=PHOTOS / "images", out=tmp_path, masks=True)
+    record = Record.open(chosen, TINY)
+    found = {"agreement": {"a.jpg": 0.95, "b.jpg": 0.5, "c.jpg": 0.91}, "separation": 0.83, "replaced": ["b.jpg"]}
+    record.stages["masks"] = StageRecord(words=["data"], seconds=1.0, code=0, outcome={"masks": found})
+    page = json.dumps(account_of(chosen, stages_of(chosen, "capture", [], on_gpu=False), record))
+    for fact in ("91% (median)", "50% (b.jpg)", "83%"):
+        assert fact in page
+
+
 def test_normal_maps_are_trained_as_a_surface(tmp_path):
     found = stages(normal_maps(tmp_path / "maps"), tmp_path / "out")
     assert [stage.name for stage in found] == ["train", "mesh", "view"]

@@ -206,11 +206,29 @@ def test_heic_photos_are_read(tmp_path):
     assert chosen.cameras[0].focal == pytest.approx(26 * 80 / 43.2666)
 
 
+def test_heic_photos_are_read_among_jpeg_files_and_under_their_name(tmp_path):
+    heif = pytest.importorskip("pillow_heif")
+    heif.register_heif_opener()
+    save(tmp_path / "in/a.jpg", picture(1))
+    for name, number in (("b.HEIC", 2), ("c.heic", 3)):
+        save(tmp_path / "in" / name, picture(number))
+    # Some programs rename them without converting them.
+    (tmp_path / "in/c.heic").rename(tmp_path / "in/c.jpg")
+    chosen = collected(tmp_path / "in", tmp_path / "out")
+    assert [photo.name for photo in chosen.photos] == ["a.jpg", "b.jpg", "c.jpg"]
+    assert chosen.left_out == ()
+    assert {opened(tmp_path / "out" / photo.name)[0] for photo in chosen.photos} == {(64, 48)}
+    # The file that was renamed is converted, not copied.
+    assert (tmp_path / "out/c.jpg").read_bytes().startswith(b"\xff\xd8")
+
+
 def test_heic_photos_without_the_library_are_refused_with_the_command_that_installs_it(tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "pillow_heif", None)
     for number in range(3):
         (tmp_path / f"IMG_{number}.HEIC").write_bytes(b"\0" * number)
-    with pytest.raises(CaptureError, match=r"pip install 'fieldwatch\[photos\]'"):
+    save(tmp_path / "other.jpg", picture(1))
+    (tmp_path / "renamed.jpg").write_bytes(b"\0\0\0\x18ftypheic\0\0\0\0mif1heic")
+    with pytest.raises(CaptureError, match=r"4 of 5 photos .* \(IMG_0.HEIC, .*pip install 'fieldwatch\[photos\]'"):
         collected(tmp_path, tmp_path.with_name("out"))
 
 

@@ -63,12 +63,22 @@ def test_noise_is_named_with_its_degrees_and_not_taken_for_other_axes(noise):
 
 def test_a_black_mask_and_nan_are_named(healthy):
     black = each(healthy, lambda i, v: replace(v, mask=v.mask & (i != 4)))
-    (check,) = [check for check in check_normal_maps(black) if check.name != "hull"]
+    (check,) = check_normal_maps(black)
     assert (check.name, check.severity) == ("empty_mask", "error")
     assert "--exclude 004" in check.remedy
+    assert check.correction == {"exclude": ("004",)}
     (check,) = check_normal_maps(each(healthy, lambda i, v: replace(v, not_finite=0.02 * (i == 4))))
     assert (check.name, check.severity) == ("not_finite", "warning")
     assert "'004'" in check.message
+    assert not check.correction
+    (check,) = check_normal_maps(each(healthy, lambda i, v: replace(v, not_finite=1.0 * (i == 4))))
+    assert (check.name, check.severity) == ("not_finite", "error")
+    assert "--exclude 004" in check.remedy
+    assert check.correction == {"exclude": ("004",)}
+
+
+def test_black_masks_alone_are_said_once(healthy):
+    assert found(each(healthy, lambda _, v: replace(v, mask=torch.zeros_like(v.mask)))) == ["empty_mask"]
 
 
 @pytest.mark.parametrize(("shift", "remedy"), [(0.5, "--pixel-center half"), (-0.5, "--pixel-center whole")])
@@ -145,6 +155,25 @@ def test_a_thousand_specks_in_a_mask_take_no_minute(healthy):
         return replace(view, mask=mask)
 
     assert "holes" in found(each(healthy, change))
+
+
+@pytest.mark.parametrize(("count", "severity"), [(25, "warning"), (150, "error")])
+def test_specks_outside_of_the_object_are_named_and_not_taken_for_its_extent(count, severity):
+    maps = synthetic_normal_maps(views=6, size=144)
+
+    def change(i, view):
+        mask = view.mask.clone()
+        # A grid along the edges of the picture.
+        places = [(row, column) for row in (1, 4, 7, 10, 133, 136, 139, 142) for column in range(2, 142, 6)]
+        for row, column in places[: count if i == 3 else 0]:
+            mask[row, column] = True
+        return replace(view, mask=mask)
+
+    (check,) = check_normal_maps(each(maps, change))
+    assert (check.name, check.severity) == ("specks", severity)
+    assert re.search(r"views 003 have", check.message)
+    assert f"{count} groups" in check.message
+    assert "--masks normals" in check.remedy
 
 
 def test_one_view_with_turned_normals_is_named(healthy):

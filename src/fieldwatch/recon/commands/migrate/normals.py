@@ -11,6 +11,9 @@ from fieldwatch.recon.pipelines.normals import PRESETS
 
 BESIDE_CONF = "pmni"
 """Preset for settings that a .conf file does not contain, unless --preset names another one."""
+SHORT = 500
+"""Steps below which a run is evaluated at its end only, unless --evaluate-at says otherwise: an evaluation renders all
+views and meshes the surface, which takes as long as some hundred steps."""
 
 
 def read(words: Sequence[str]) -> CommandLine:
@@ -25,7 +28,11 @@ def read(words: Sequence[str]) -> CommandLine:
     if path is None:
         if object_name is not None:
             raise BadInput(f"--obj-name {object_name} replaces CASE_NAME in a file: give --conf FILE, too")
-        return CommandLine(arguments=words)
+        steps = _given(words, "--steps")
+        if steps is None or not steps.isdecimal() or int(steps) >= SHORT or _given(words, "--evaluate-at") is not None:
+            return CommandLine(arguments=words)
+        note = f"a run of {steps} steps is evaluated at its end only; --evaluate-at N evaluates it more often"
+        return CommandLine(arguments=["--evaluate-at", "0", *words], notes=(note,))
     # In front, so that a --preset of the user would come later and win.
     if _given(words, "--preset") is None:
         words = ["--preset", BESIDE_CONF, *words]

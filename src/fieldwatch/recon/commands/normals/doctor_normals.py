@@ -1,6 +1,7 @@
 """Checks of normal maps for ``fieldwatch doctor``."""
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from fieldwatch.files import whole_file
 from fieldwatch.recon.commands.normals.integrate_normals import single_report
 from fieldwatch.recon.commands.normals.options import NormalOptions
 from fieldwatch.recon.data import NormalSet, check_normal_maps, normal_layout, normal_map_sheet, open_normal_maps
-from fieldwatch.recon.data.normal_maps import is_single_view
+from fieldwatch.recon.data.normal_maps import NormalCheck, is_single_view
 from fieldwatch.recon.mesh import MeshError, read_mesh
 
 KINDS = {
@@ -58,7 +59,8 @@ def normals_report(path: Path, options: NormalOptions) -> DataReport:
     )
     if options.noise is not None:
         normal_set = replace(normal_set, noise=options.noise)
-    findings = [*map_findings(normal_set), *mesh_findings(normal_set)]
+    checks = check_normal_maps(normal_set)
+    findings = [*(finding_of(check) for check in checks), *mesh_findings(normal_set)]
     if options.picture is not None:
         write_sheet(normal_set, options.picture.expanduser())
     return DataReport(
@@ -67,9 +69,19 @@ def normals_report(path: Path, options: NormalOptions) -> DataReport:
         facts=normal_facts(normal_set),
         notes=normal_set.notes,
         findings=tuple(findings),
-        command=training_command(path, options, posed=normal_set.posed),
+        command=training_command(path, corrected(options, checks), posed=normal_set.posed),
         files={} if options.picture is None else {"picture": options.picture.expanduser()},
     )
+
+
+def corrected(options: NormalOptions, checks: Sequence[NormalCheck]) -> NormalOptions:
+    """Return the flags with which the files are read rightly, if the problems that were found say so."""
+    for check in checks:
+        changes = dict(check.correction)
+        if "exclude" in changes:
+            changes["exclude"] = (*options.exclude, *changes["exclude"])
+        options = replace(options, **changes)  # pyright: ignore[reportArgumentType]  names and kinds are those of the flags
+    return options
 
 
 def training_command(path: Path, options: NormalOptions, *, posed: bool = True) -> str:
@@ -89,10 +101,12 @@ def training_command(path: Path, options: NormalOptions, *, posed: bool = True) 
 
 def map_findings(normal_set: NormalSet) -> list[DataFinding]:
     """Return the problems of maps, masks and cameras."""
-    return [
-        DataFinding(name=check.name, severity=check.severity, message=check.message, remedy=check.remedy)
-        for check in check_normal_maps(normal_set)
-    ]
+    return [finding_of(check) for check in check_normal_maps(normal_set)]
+
+
+def finding_of(check: NormalCheck) -> DataFinding:
+    """Return a problem as `doctor` prints it."""
+    return DataFinding(name=check.name, severity=check.severity, message=check.message, remedy=check.remedy)
 
 
 def normal_facts(normal_set: NormalSet) -> dict[str, Any]:
@@ -132,7 +146,14 @@ def mesh_findings(normal_set: NormalSet) -> list[DataFinding]:
     step = max(len(corners) // _MAX_POINTS, 1)
     points = (corners[::step] - normal_set.world_from_unit[:3, 3]) / normal_set.scale
     reach = float(points.norm(dim=-1).max())
-    fractions = {view.name: _share_in_mask(normal_set, number, points) for number, view in enumerate(normal_set.views)}
+    # Black masks are reported by themselves.
+    fractions = {
+        view.name: _share_in_mask(normal_set, number, points)
+        for number, view in enumerate(normal_set.views)
+        if bool(view.mask.any())
+    }
+    if not fractions:
+        return []
     worst = min(fractions, key=lambda name: fractions[name])
     if reach <= _MAX_REACH and fractions[worst] >= _MIN_IN_MASK:
         return []

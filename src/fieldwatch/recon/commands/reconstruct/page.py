@@ -1,5 +1,6 @@
 """Page of a reconstruction: the pictures, the figures, and the file of every result."""
 
+import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -85,6 +86,17 @@ def _figures(record: Record) -> Iterator[Panel]:
             ("points", f"{known['points']:,}"),
         ]
         yield facts("Cameras", rows, "Cameras found for the photos.")
+    if "masks" in record.stages:
+        found = record.stages["masks"].outcome["masks"]
+        agreement = found["agreement"]
+        worst = min(agreement, key=agreement.__getitem__)
+        rows = [
+            ("overlap with the other photos' masks", f"{statistics.median(agreement.values()):.0%} (median)"),
+            ("lowest", f"{agreement[worst]:.0%} ({worst})"),
+            ("pixels that colors tell apart", f"{found['separation']:.0%}"),
+            ("replaced by the silhouette of the others", ", ".join(found["replaced"]) or "none"),
+        ]
+        yield facts("Masks", rows, "Foreground masks of the object; what they leave out is darker among the photos.")
     if "train" in record.stages:
         metrics = record.stages["train"].outcome.get("metrics", {})
         rows = [{"metric": name, "value": value} for name, value in metrics.items()]

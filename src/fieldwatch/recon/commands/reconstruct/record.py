@@ -13,6 +13,8 @@ from fieldwatch.files import output_path, write_file
 from fieldwatch.recon.commands.reconstruct.flags import ReconstructFlags
 
 FILE: Final = "reconstruct.json"
+RUN: Final = "run"
+"""Folder of the training."""
 # The device may change between two calls: a run can move to another machine.
 _FREE: Final = ("out", "json", "device")
 
@@ -79,13 +81,22 @@ class Record:
         stored = _read(path)
         before = stored["settings"]
         stages = {name: StageRecord(**stage) for name, stage in stored["stages"].items()}
+        # A record from before this flag has none.
+        before.setdefault("masks", False)
         changed = [name for name in self.settings if self.settings[name] != before.get(name)]
+        if not self._is_past_cameras(stages):
+            # No stage has used masks yet, and without this flag the cameras of an object that has none would be lost.
+            changed = [name for name in changed if name != "masks"]
         if changed:
             listed = ", ".join(f"{name} was {before.get(name)}, now {self.settings[name]}" for name in changed)
             raise BadInput(f"--out {self.folder} holds a reconstruction with other settings ({listed}): use another -o")
         if stored["input"] != self.input:
             raise BadInput(f"{self.settings['data']} has changed since {path} was written: use another -o")
         return stages
+
+    def _is_past_cameras(self, stages: Mapping[str, StageRecord]) -> bool:
+        """Return whether a stage after the one of the cameras has finished, or the training has begun."""
+        return bool(set(stages) - {"cameras"}) or output_path(self.folder, RUN).exists()
 
     def add(self, name: str, stage: StageRecord) -> None:
         """Add a finished stage, and write the file."""

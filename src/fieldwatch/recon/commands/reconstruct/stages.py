@@ -9,6 +9,7 @@ from fieldwatch.cli.kit import BadInput
 from fieldwatch.files import output_path
 from fieldwatch.recon.commands.normals.recognize import is_normal_maps
 from fieldwatch.recon.commands.reconstruct.flags import Goal, ReconstructFlags
+from fieldwatch.recon.commands.reconstruct.record import RUN
 from fieldwatch.recon.commands.splats.recognize import has_cameras
 from fieldwatch.recon.data.exports import unread_export
 
@@ -81,15 +82,22 @@ def stages_of(chosen: ReconstructFlags, kind: Kind, training: Sequence[str], *, 
         on_gpu: whether the training uses a GPU.
 
     Raises:
-        BadInput: the input cannot give what is wanted, or ``--frames`` is out of bounds.
+        BadInput: the input cannot give what is wanted, ``--frames`` is out of bounds, or ``--masks`` does not apply.
     """
     goal = goal_of(chosen, kind)
+    if chosen.masks and kind != "capture":
+        raise BadInput(
+            f"--masks makes masks for photos whose cameras are found, and {chosen.data} holds "
+            f"{'normal maps' if kind == 'normals' else 'photos with cameras'}: put masks into {chosen.data / 'masks'}, "
+            "where the training finds them, or name their folder with `-- --masks FOLDER`"
+        )
     machine = ["--preset", "default", "--device", "cuda"] if on_gpu else ["--preset", "cpu", "--device", "cpu"]
     flags = [*machine, *training]
     if goal == "normals":
         surface = _train(chosen, "normals", "train the surface", chosen.data, flags)
         return [surface, _export_surface(chosen), _view(chosen, _exported_mesh)]
     cameras = [_cameras(chosen)] if kind == "capture" else []
+    cameras += [_masks(chosen)] if chosen.masks else []
     scene = output_path(chosen.out, "scene") if kind == "capture" else chosen.data
     gaussians = [*cameras, _train(chosen, "splats", "train Gaussians", scene, flags)]
     if goal == "splats":
@@ -99,7 +107,7 @@ def stages_of(chosen: ReconstructFlags, kind: Kind, training: Sequence[str], *, 
 
 def run_folder(chosen: ReconstructFlags) -> Path:
     """Return the folder of the training."""
-    return output_path(chosen.out, "run")
+    return output_path(chosen.out, RUN)
 
 
 def _cameras(chosen: ReconstructFlags) -> Stage:
@@ -109,6 +117,17 @@ def _cameras(chosen: ReconstructFlags) -> Stage:
     scene = output_path(chosen.out, "scene")
     words = ["data", "photos", str(chosen.data), "--out", str(scene), *frames, "--json"]
     return Stage(name="cameras", title="find the cameras", words=lambda _: words)
+
+
+def _masks(chosen: ReconstructFlags) -> Stage:
+    """Return the stage that adds masks to the scene.
+
+    It is the command of the cameras with one more flag: their stages are complete and not repeated. If no masks can be
+    made, the cameras are kept.
+    """
+    cameras = _cameras(chosen).words({})
+    words = [*cameras[:-1], "--masks", cameras[-1]]
+    return Stage(name="masks", title="make foreground masks", words=lambda _: words)
 
 
 def _train(chosen: ReconstructFlags, pipeline: str, title: str, data: Path, flags: Sequence[str]) -> Stage:

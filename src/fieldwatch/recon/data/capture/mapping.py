@@ -1,13 +1,14 @@
 """Features, matches, poses and points of photos, by COLMAP (pycolmap)."""
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pycolmap
 
+from fieldwatch.recon.data.capture.consistency import remove_contradicting
 from fieldwatch.recon.data.capture.error import CaptureError
 from fieldwatch.recon.data.capture.model import Chosen, LeftOut, Progress
 from fieldwatch.recon.data.capture.pairs import describe, matching_of, pairs_to_match
@@ -136,7 +137,8 @@ def map_photos(  # noqa: PLR0913, PLR0917 - the files of a capture, its photos a
     """Find poses and points, and write the largest model.
 
     The global mapper (GLOMAP, Pan 2024) is tried first. If it fails, or registers fewer than 80 % of the photos, the
-    incremental one (Schoenberger 2016) is tried, and the model with more photos is kept.
+    incremental one (Schoenberger 2016) is tried, and the model with more photos is kept. Photos whose pose contradicts
+    most of their matches lose it.
 
     Args:
         database: database with verified matches; not changed.
@@ -163,6 +165,7 @@ def map_photos(  # noqa: PLR0913, PLR0917 - the files of a capture, its photos a
     best = models[0]
     shutil.rmtree(model, ignore_errors=True)
     model.mkdir(parents=True)
+    contradicting = remove_contradicting(database, best)
     best.update_point_3d_errors()
     best.write(str(model))
     for name in ("global", "incremental"):
@@ -175,7 +178,7 @@ def map_photos(  # noqa: PLR0913, PLR0917 - the files of a capture, its photos a
             for photo in chosen.photos
             if photo.name in shown
         ),
-        missing=_missing(database, chosen, set(shown), models),
+        missing=_missing(database, chosen, set(shown), models, contradicting),
         reprojection_error=float(best.compute_mean_reprojection_error()),
         points=int(best.num_points3D()),
         cameras=tuple(_intrinsics(camera) for _, camera in sorted(best.cameras.items())),
@@ -277,9 +280,21 @@ def _features(database: Path) -> dict[str, int]:
 
 
 def _missing(
-    database: Path, chosen: Chosen, registered: set[str], models: "Sequence[pycolmap.Reconstruction]"
+    database: Path,
+    chosen: Chosen,
+    registered: set[str],
+    models: "Sequence[pycolmap.Reconstruction]",
+    contradicting: Mapping[str, float],
 ) -> tuple[LeftOut, ...]:
-    """Return the photos without a camera, and why."""
+    """Return the photos without a camera, and why.
+
+    Args:
+        database: database with verified matches.
+        chosen: all photos.
+        registered: names of those with a camera.
+        models: all models, the largest one first.
+        contradicting: photos whose pose was removed, with the fraction of their matches that agreed with it.
+    """
     features = _features(database)
     inliers = _inliers(database)
     sharpness = relative_sharpness([photo.sharpness for photo in chosen.photos])
@@ -291,7 +306,12 @@ def _missing(
         if photo.name in registered:
             continue
         partners = [count for pair, count in inliers.items() if photo.name in pair and count >= _LEAST_INLIERS]
-        if photo.name in elsewhere:
+        if photo.name in contradicting:
+            reason = (
+                f"its position contradicts its matches, of which only {contradicting[photo.name]:.0%} agree with it: "
+                "it shows something that looks like another part of the scene"
+            )
+        elif photo.name in elsewhere:
             reason = f"it belongs to another place: a separate model of {elsewhere[photo.name]} photos"
         elif relative < _BLURRED:
             reason = f"it is blurred (gradient energy {relative:.0%} of its neighbors')"

@@ -19,7 +19,7 @@ from fieldwatch.recon.data.capture.model import Chosen, ChosenPhoto, LeftOut, Pr
 from fieldwatch.recon.data.capture.settings import Cameras
 from fieldwatch.recon.data.capture.sharpness import gradient_energy
 from fieldwatch.recon.data.capture.source import LEAST_PHOTOS, CaptureSource, too_few
-from fieldwatch.recon.data.image_names import HEIC_SUFFIXES
+from fieldwatch.recon.data.image_names import HEIC_SUFFIXES, is_heic
 
 # EXIF tags.
 _MAKE = 0x010F
@@ -219,12 +219,13 @@ def _open_heic(source: CaptureSource) -> None:
     Raises:
         CaptureError: if there are such photos, but the library that reads them is not installed.
     """
-    heic = [path for path in source.photos if path.suffix.lower() in HEIC_SUFFIXES]
+    heic = [path for path in source.photos if path.suffix.lower() in HEIC_SUFFIXES or is_heic(path)]
     if not heic:
         return
     if find_spec("pillow_heif") is None:
         raise CaptureError(
-            f"{heic[0]} is in HEIC format, which needs the package pillow-heif: pip install 'fieldwatch[photos]'"
+            f"{len(heic)} of {len(source.photos)} photos of {source.path} are in HEIC format ({heic[0].name}, ...), "
+            "which needs the package pillow-heif: pip install 'fieldwatch[photos]', or convert them to JPEG"
         )
     from pillow_heif import register_heif_opener  # noqa: PLC0415  optional: only HEIC photos need it
 

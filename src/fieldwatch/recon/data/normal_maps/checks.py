@@ -7,8 +7,10 @@ from typing import cast
 
 import numpy as np
 import torch
+from jaxtyping import Bool
 from numpy.typing import NDArray
 from scipy import ndimage
+from torch import Tensor
 
 from fieldwatch.recon.data.normal_maps.agreement import NormalTransform, median_disagreement, outward_share
 from fieldwatch.recon.data.normal_maps.axes import Choices, Convention
@@ -45,8 +47,10 @@ _REWRITE = (
 _SAID_NOISE = 1.5  # degrees about each axis from which noise is a finding
 _MUCH_NOISE = 8.0  # degrees from which it is a warning
 _AWAY_PER_DEGREE = 0.006  # share of normals that noise of a degree turns away from the camera
+_SPECK = 16  # largest number of connected pixels that is a speck of a mask
+_MAX_SPECKS = 20  # per view; thin parts of an object may be cut into a few pieces
+_MAX_SPECK_SHARE = 0.01  # share of a mask that makes specks an error
 _CONSEQUENCES = {  # checks that fail as a consequence of another one, and are not reported with it
-    "empty_mask": ("overlap", "silhouettes"),
     "not_finite": ("overlap",),
     "overlap": ("axes", "turned", "cross_view", "depth", "holes"),
     "axes": ("turned", "facing", "cross_view", "depth", "holes", "noise"),
@@ -66,20 +70,36 @@ _NO_NORMALS = NormalCheck(
 def check_normal_maps(normal_set: NormalSet) -> tuple[NormalCheck, ...]:
     """Check a set of normal maps and return the problems found, errors first.
 
-    The checks cover camera rotations, lengths of normals, black masks, NaN, normals that face away from the camera, the
-    axes of the normals (against mask outlines and across views), normals missing in the masks, holes in the masks, the
-    extent of the visual hull and its agreement with the masks, the pixel center, the agreement of normals across views,
-    the agreement of depth and normals, and noise. Problems that follow from another reported problem are omitted, and
-    what masks or poses would be needed for is not checked in sets without them.
+    The checks cover camera rotations, lengths of normals, black masks, specks and holes of masks, NaN, normals that
+    face away from the camera, the axes of the normals (against mask outlines and across views), normals missing in the
+    masks, the extent of the visual hull and its agreement with the masks, the pixel center, the agreement of normals
+    across views, the agreement of depth and normals, and noise. Problems that follow from another reported problem are
+    omitted, and what masks or poses would be needed for is not checked in sets without them.
     """
+    has_normals = any(bool(view.known.any()) for view in normal_set.views)
+    results = [_rotation(normal_set.views), _empty(normal_set.views), _specks(normal_set.views)]
+    results += [None if has_normals else _NO_NORMALS]
+    results += [_holes(normal_set.views)] if has_normals and normal_set.silhouettes else []
+    # Specks are outlines without a surface, and like black masks they carve the hull: all other checks do without both.
+    cleaned = [_without_specks(view) for view in normal_set.views]
+    if seen := tuple(view for view in cleaned if bool(view.mask.any())):
+        results += _of_seen(replace(normal_set, views=seen), has_normals=has_normals)
+    checks = [check for check in results if check is not None]
+    implied = set[str]().union(*(_CONSEQUENCES.get(check.name, ()) for check in checks))
+    # Errors come first, because readers often act on the first line alone.
+    ranks = {"error": 0, "warning": 1, "note": 2}
+    return tuple(sorted((c for c in checks if c.name not in implied), key=lambda check: ranks[check.severity]))
+
+
+def _of_seen(normal_set: NormalSet, *, has_normals: bool) -> list[NormalCheck | None]:
+    """Return the problems of views whose masks show something, without specks."""
     views = normal_set.views
-    has_normals = any(bool(view.known.any()) for view in views)
-    results = [_rotation(views), _empty(views), None if has_normals else _NO_NORMALS]
+    results: list[NormalCheck | None] = []
     if has_normals:
         results += [check(views) for check in (_unit_length, _not_finite, _depth)]
         results += [_facing(views, _noise_level(normal_set)), _noise(normal_set)]
     if has_normals and normal_set.silhouettes:
-        results += [_overlap(views), _holes(views)]
+        results += [_overlap(views)]
     if normal_set.silhouettes and normal_set.posed:
         # Carving is the expensive part, so all checks share one hull.
         hull = visual_hull(views)
@@ -91,11 +111,7 @@ def check_normal_maps(normal_set: NormalSet) -> tuple[NormalCheck, ...]:
         )
     elif has_normals and normal_set.silhouettes:
         results += [_axes(normal_set, None), _turned(views)]
-    checks = [check for check in results if check is not None]
-    implied = set[str]().union(*(_CONSEQUENCES.get(check.name, ()) for check in checks))
-    # Errors come first, because readers often act on the first line alone.
-    ranks = {"error": 0, "warning": 1, "note": 2}
-    return tuple(sorted((c for c in checks if c.name not in implied), key=lambda check: ranks[check.severity]))
+    return results
 
 
 def _noise_level(normal_set: NormalSet) -> float:
@@ -128,22 +144,67 @@ def _empty(views: Sequence[NormalView]) -> NormalCheck | None:
         severity="error",
         message=f"the masks of views {listed(black)} ({len(black)} of {len(views)}) are black: they show no object.",
         remedy=f"Paint the object white, or leave these views out with --exclude {' '.join(black[:8])}.",
+        correction={"exclude": tuple(black)} if len(black) < len(views) else {},
     )
+
+
+def _specks(views: Sequence[NormalView]) -> NormalCheck | None:
+    """Find isolated white pixels outside of the object; black ones in it are holes."""
+    found = {view.name: _small_groups(view.mask) for view in views}
+    counts = {name: count for name, (_, count) in found.items() if count > _MAX_SPECKS}
+    if not counts:
+        return None
+    shares = {view.name: float(found[view.name][0].sum() / view.mask.sum()) for view in views if view.name in counts}
+    worst = max(counts, key=lambda name: counts[name])
+    return NormalCheck(
+        name="specks",
+        severity="error" if max(shares.values()) > _MAX_SPECK_SHARE else "warning",
+        message=(
+            f"the masks of views {listed(list(counts))} have specks: in view {worst}, {counts[worst]} groups of at "
+            f"most {_SPECK} white pixels beside the object, {shares[worst]:.1%} of the mask."
+        ),
+        remedy=(
+            "Clean the masks, for instance with a median filter, or use --masks normals, which takes the pixels with a "
+            "normal as the mask."
+        ),
+        correction={"masks": "normals"} if all(bool(view.known.any()) for view in views) else {},
+    )
+
+
+def _small_groups(mask: Bool[Tensor, "h w"]) -> tuple[Bool[Tensor, "h w"], int]:
+    """Return the pixels of a mask in connected groups of at most `_SPECK` pixels, and the number of groups."""
+    labels, count = cast("tuple[NDArray[np.int32], int]", ndimage.label(mask.numpy(), np.ones((3, 3))))
+    small = np.bincount(labels.reshape(-1), minlength=count + 1) <= _SPECK
+    small[0] = False
+    return torch.from_numpy(small[labels]), int(small.sum())
+
+
+def _without_specks(view: NormalView) -> NormalView:
+    """Return a view without white specks beside the object, and without black ones in it, if its mask has many."""
+    white, whites = _small_groups(view.mask)
+    mask = view.mask & ~white if whites > _MAX_SPECKS else view.mask
+    black, blacks = _small_groups(mask_holes(mask))
+    return replace(view, mask=mask | black if blacks > _MAX_SPECKS else mask)
 
 
 def _not_finite(views: Sequence[NormalView]) -> NormalCheck | None:
     shares = {view.name: view.not_finite for view in views}
     worst = max(shares.values())
-    return of_views(
+    lost = tuple(name for name, share in shares.items() if share > 1 - MIN_COVERED_SHARE)
+    without = f"leave views out with --exclude {' '.join(lost[:8])}, " if lost else ""
+    found = of_views(
         shares,
         lambda share: share > 0,
         name="not_finite",
         severity="error" if worst > 1 - MIN_COVERED_SHARE else "warning",
         message="of the mask pixels are NaN or infinite in the normal map, and count as pixels without a normal",
         remedy=(
-            "Write the maps again with 0 where there is no normal, or use --masks normals, which takes the pixels "
-            "with a normal as the mask."
+            f"Write the maps again with 0 where there is no normal, {without}or use --masks normals, which takes the "
+            "pixels with a normal as the mask."
         ),
+    )
+    return (
+        found if found is None or not lost or len(lost) == len(views) else replace(found, correction={"exclude": lost})
     )
 
 
@@ -212,6 +273,7 @@ def _axes(normal_set: NormalSet, hull: Hull | None) -> NormalCheck | None:
     best, score, _ = best_convention(raw, Choices(space=space), current)
     if now.value >= GOOD and (score is None or score.value < now.value + _CLEARLY):
         return None
+    correction: dict[str, str] = {}
     if score is None or score.value < GOOD:
         # Outlines whose normals are too flat to have a direction, or agree well where they have one, tell nothing.
         share = outward_share(views)
@@ -225,6 +287,7 @@ def _axes(normal_set: NormalSet, hull: Hull | None) -> NormalCheck | None:
         after = now
     else:
         diagnosis = _difference(current, best)
+        correction = {"axes": best.named, "space": best.space, "channels": best.channels}
         same = replace(best, pixel_center=current.pixel_center) == current
         if same:
             return None
@@ -241,6 +304,7 @@ def _axes(normal_set: NormalSet, hull: Hull | None) -> NormalCheck | None:
         severity="error",
         message=f"{diagnosis} (agreement {now.value:.2f}, after correction {after.value:.2f} of 1{across}).",
         remedy=remedy,
+        correction=correction,
     )
 
 

@@ -1,7 +1,7 @@
 """Findings about sets of normal maps, as all their checks return them."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
 MIN_COVERED_SHARE = 0.95
@@ -15,17 +15,20 @@ class NormalCheck:
     """A problem found in a set of normal maps.
 
     Attributes:
-        name: name of the check: `rotation`, `no_normals`, `unit_length`, `empty_mask`, `not_finite`, `facing`, `axes`,
-            `turned`, `overlap`, `holes`, `hull`, `silhouettes`, `pixel_center`, `cross_view`, `depth` or `noise`.
+        name: name of the check: `rotation`, `no_normals`, `unit_length`, `empty_mask`, `specks`, `not_finite`,
+            `facing`, `axes`, `turned`, `overlap`, `holes`, `hull`, `silhouettes`, `pixel_center`, `cross_view`, `depth`
+            or `noise`.
         severity: `"error"` (training would fail or learn a wrong surface), `"warning"` (worth inspecting) or `"note"`.
         message: description of the problem with numbers.
         remedy: suggested fix.
+        correction: arguments of the reader with which the files are read rightly; empty if they cannot be.
     """
 
     name: str
     severity: Literal["note", "warning", "error"]
     message: str
     remedy: str
+    correction: Mapping[str, str | tuple[str, ...]] = field(default_factory=dict[str, "str | tuple[str, ...]"])
 
 
 def of_views(  # noqa: PLR0913 - the parts of a finding

@@ -121,6 +121,7 @@ def pixel_center(views: Sequence[NormalView]) -> NormalCheck | None:
     if coherence is None or abs(coherence.best) < _MAX_SHIFT or coherence.at(0.0) < 1.5 * min(coherence.missed):
         return None
     half = abs(abs(coherence.best) - 0.5) < 0.2
+    other = "whole" if coherence.best > 0 else "half"
     return NormalCheck(
         name="pixel_center",
         severity="warning",
@@ -130,8 +131,9 @@ def pixel_center(views: Sequence[NormalView]) -> NormalCheck | None:
         ),
         remedy=(
             "Read the intrinsics with the other pixel center "
-            f"(--pixel-center {'whole' if coherence.best > 0 else 'half'}); half a pixel costs half of the accuracy."
+            f"(--pixel-center {other}); half a pixel costs half of the accuracy."
             if half
             else "Check cx and cy in the intrinsics, and that maps were not cropped or shifted."
         ),
+        correction={"pixel_center": other} if half else {},
     )

@@ -10,6 +10,7 @@ from PIL import Image, ImageOps
 
 from fieldwatch.files import UndecodableError, decoding
 from fieldwatch.recon.data.git_lfs import pointer_text
+from fieldwatch.recon.data.image_names import is_heic
 from fieldwatch.recon.data.photos.error import PhotoError
 from fieldwatch.recon.data.photos.photo import PhotoPixels
 from fieldwatch.recon.data.photos.resampling import Pixels, Undistortion, by_area
@@ -18,8 +19,6 @@ from fieldwatch.recon.data.photos.resampling import Pixels, Undistortion, by_are
 _WITH_ALPHA = frozenset({"RGBA", "LA", "PA", "RGBa", "La"})
 _END = 4096  # bytes in which the end marker of a JPEG is looked for
 _ORIENTATION = 0x0112  # EXIF tag
-# Major brands of ISO/IEC 23008-12, at bytes 8 to 11 of a file.
-_HEIC_BRANDS = frozenset({b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -233,9 +232,7 @@ def _opened(path: Path) -> Image.Image:
 
 def _heic_text(path: Path) -> str:
     """Return an error message with the remedy if the file is a HEIC photo (the iPhone format), else ''."""
-    with path.open("rb") as file:
-        start = file.read(12)
-    if start[4:8] != b"ftyp" or start[8:12] not in _HEIC_BRANDS:
+    if not is_heic(path):
         return ""
     return (
         f"photo {path} is in HEIC format, which is not supported: expected JPEG, PNG, TIFF, WebP or BMP; convert the "
