@@ -293,9 +293,10 @@ class DeadGroup(HealthRule):
 
     patience: int = threshold(200, unit="recordings", reason="a group may be updated only every few steps")
     least: int = threshold(
-        16,
+        65,
         unit="recordings with a gradient",
-        reason="parameters that were just unfrozen are a group of their own until their module is scanned again",
+        reason="parameters that were just unfrozen are a group of their own until their module is scanned again, which "
+        "happens every 64 steps",
     )
     handover: int = threshold(
         2,
