@@ -22,7 +22,7 @@ def measured(model, loss, inputs=INPUTS, **more):
     """Return what one step records of a model named ``net``, without the prefix."""
     check = ForwardCheck()
     check.open({"net": model, **more})
-    check.begin(0, detailed=False)
+    check.begin(due=True)
     loss(model(inputs)).backward()
     found = check.at_update()
     check.close()
@@ -146,7 +146,7 @@ def test_a_model_that_sees_the_future_is_asked_once(causal, least, most):
     model = Tagger(causal=causal)
     check = ForwardCheck()
     check.open({"net": model})
-    check.begin(0, detailed=False)
+    check.begin(due=True)
     of_tokens(model(TOKENS[:, :-1])).backward()
     check.at_update()
     model.eval()
@@ -156,7 +156,7 @@ def test_a_model_that_sees_the_future_is_asked_once(causal, least, most):
     spread = check.at_record()[tags.FUTURE_SPREAD.tag("net")]
     assert least <= spread <= most
     assert torch.equal(torch.get_rng_state(), state)
-    check.begin(1, detailed=False)
+    check.begin(due=True)
     of_tokens(model(TOKENS[:, :-1])).backward()
     check.at_update()
     with torch.no_grad():
@@ -180,7 +180,7 @@ def test_the_parts_of_a_container_are_measured():
     parts = nn.ModuleDict({"body": nn.Linear(5, 6), "head": nn.Linear(6, 4)})
     check = ForwardCheck()
     check.open({"net": parts})
-    check.begin(0, detailed=False)
+    check.begin(due=True)
     functional.cross_entropy(parts["head"](parts["body"](INPUTS)), CLASSES).backward()
     assert tags.HITS.tag("net.head") in check.at_update()
     check.close()
@@ -251,7 +251,7 @@ def test_the_state_of_an_earlier_version_is_restored():
     model = nn.Linear(2, 3)
     check = ForwardCheck()
     check.open({"model": model})
-    check.begin(0, detailed=True)
+    check.begin(due=True)
     model(torch.rand(4, 2))
     state = check.state_dict()
     del state["model"]["seen"]

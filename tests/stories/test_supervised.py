@@ -107,7 +107,7 @@ def test_a_restart_goes_back_to_the_chosen_checkpoint_only_until_training_has_be
 
     folder.mkdir()
     Manifest(config={}, segments=(new_segment(0),)).write(folder)
-    monkeypatch.setattr("fieldwatch.cli.supervise.Supervisor", Restarts)
+    monkeypatch.setattr("fieldwatch.monitor.Supervisor", Restarts)
     words = [str(folder), "--checkpoint", "40", "--supervise"]
     assert supervise("resume", words) == 0
     assert [line[4:] for line in started] == [[str(folder), "--checkpoint", "40"]] * 2 + [[str(folder)]]
