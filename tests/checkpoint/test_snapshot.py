@@ -1,5 +1,9 @@
 """Snapshots store the state of the moment when they were taken, in reused memory."""
 
+import gc
+import mmap
+import os
+
 import numpy as np
 import pytest
 import torch
@@ -78,6 +82,22 @@ def test_the_same_memory_is_used_again_and_grows_with_slack(tmp_path, buffers):
     draft = checkpoints.take(3, {"x": torch.full((150_000,), 3.0)}, buffers.copy_arrays)
     assert buffers.capacity > 150_000 * 4
     assert stored(checkpoints, draft)["x"].eq(3).all()
+
+
+def test_a_fork_that_drops_the_memory_keeps_its_own(tmp_path):
+    """A worker of a loader drops it when its copy of the run is collected, and may have memory at the same place."""
+    holders = [HostBuffers(lambda: PLENTY) for _ in range(8)]
+    for holder in holders:
+        Checkpoints(tmp_path).take(1, {"x": torch.ones(2**18)}, holder.copy_arrays)
+    child = os.fork()
+    if not child:
+        own = [mmap.mmap(-1, 2**20) for _ in range(64)]
+        holders.clear()
+        gc.collect()
+        for pages in own:
+            pages[0] = 1
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
 
 
 def test_nearly_full_memory_is_enlarged_once_the_snapshot_is_written(tmp_path, buffers):

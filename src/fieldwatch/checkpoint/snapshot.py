@@ -1,6 +1,7 @@
 """Snapshots: copies of a run's state in host memory, so that training continues while they are written."""
 
 import mmap
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
@@ -19,6 +20,7 @@ FULL_SHARE = 0.8
 SPARE_BYTES = 512 * 2**20
 """Memory in bytes that a snapshot leaves free for other uses."""
 _HUGE_PAGE_BYTES = 2 * 2**20
+_WIPE_ON_FORK = 18  # MADV_WIPEONFORK of linux/mman.h, since Linux 4.14; the mmap module has no name for it
 
 
 class ShortOfMemoryError(CheckpointError):
@@ -164,12 +166,13 @@ def _pages(nbytes: int) -> UInt8[Tensor, "nbytes"]:
         pages = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     except OSError as error:
         raise ShortOfMemoryError(f"{nbytes:,} bytes of memory cannot be allocated: {error}") from error
-    # A forked worker would otherwise share the pages, and the next snapshot would copy each of them on write.
-    pages.madvise(mmap.MADV_DONTFORK)
-    if nbytes >= _HUGE_PAGE_BYTES:
-        # Not all systems have huge pages.
-        with suppress(OSError):
-            pages.madvise(mmap.MADV_HUGEPAGE)
+    if sys.platform == "linux":
+        # A forked worker would otherwise share the pages, and the next snapshot would copy each of them on write. The
+        # worker keeps the addresses: with MADV_DONTFORK, something else could lie there, and its copy of the mmap object
+        # would unmap that. Old systems share, and not all have huge pages.
+        for advice in (_WIPE_ON_FORK, *([mmap.MADV_HUGEPAGE] if nbytes >= _HUGE_PAGE_BYTES else [])):
+            with suppress(OSError):
+                pages.madvise(advice)
     memory = torch.frombuffer(pages, dtype=torch.uint8)
     # Touch the pages now, so that page faults do not slow down a snapshot.
     memory.numpy().fill(0)
