@@ -167,9 +167,9 @@ def _pages(nbytes: int) -> UInt8[Tensor, "nbytes"]:
     except OSError as error:
         raise ShortOfMemoryError(f"{nbytes:,} bytes of memory cannot be allocated: {error}") from error
     if sys.platform == "linux":
-        # A forked worker would otherwise share the pages, and the next snapshot would copy each of them on write. It keeps
-        # the addresses: with MADV_DONTFORK, something else could lie there, and its copy of the mmap object would unmap
-        # that. Old systems share, and not all have huge pages.
+        # A forked worker would otherwise share the pages, and the next snapshot would copy each of them on write. It
+        # keeps the addresses: with MADV_DONTFORK, something else could lie there, and its copy of the mmap object would
+        # unmap that. Old systems share, and not all have huge pages.
         for advice in (_WIPE_ON_FORK, *([mmap.MADV_HUGEPAGE] if nbytes >= _HUGE_PAGE_BYTES else [])):
             with suppress(OSError):
                 pages.madvise(advice)
