@@ -1,27 +1,32 @@
 """A headless browser without a GPU, which opens a page and says what became of it."""
 
-import html
-import re
 import shutil
-import subprocess
+
+from playwright.sync_api import sync_playwright
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 SOFTWARE = ("--use-angle=swiftshader", "--enable-unsafe-swiftshader")
+FIGURE = "document.querySelector('figure')"
+PATIENCE = 120_000  # milliseconds; a busy machine takes its time to draw without a GPU
+NEXT_FRAMES = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done, 300))))"
 
 
-def open_page(page, *flags, profile, script=""):
+def open_page(page, *flags, script=""):
     """What a page with something to turn is once it came to rest: the attributes of its figure, its title, all of it.
 
     The script runs once the figure is drawn, which it calls ``figure``.
     """
-    if script:
-        figure = "const figure=document.querySelector('figure.turned')"
-        wait = f"(function go(){{{figure};if(figure.dataset.state!=='drawn')return setTimeout(go,100);{script}}})()"
-        allowed = re.sub(r"script-src '[^']*'", "script-src 'unsafe-inline'", page.read_text())
-        page.write_text(allowed.replace("</body>", f"<script>{wait}</script></body>"))
-    words = [BROWSER, "--headless", "--no-sandbox", *flags, f"--user-data-dir={profile}"]
-    words += ["--window-size=400,300", "--virtual-time-budget=20000", "--dump-dom", page.as_uri()]
-    done = subprocess.run(words, check=True, capture_output=True, text=True, timeout=200)
-    figure = re.search(r"<figure([^>]*)>", done.stdout)[1]
-    title = html.unescape(re.search(r"<title>(.*?)</title>", done.stdout)[1])
-    return dict(re.findall(r'data-(\w+)="([^"]*)"', figure)), title, done.stdout
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=BROWSER, args=["--no-sandbox", *flags])
+        tab = browser.new_page(viewport={"width": 400, "height": 300})
+        tab.set_default_timeout(PATIENCE)
+        tab.goto(page.as_uri())
+        tab.wait_for_function(f"['drawn', 'failed'].includes({FIGURE}?.dataset.state)")
+        if script:
+            tab.wait_for_function(f"{FIGURE}.dataset.state === 'drawn'")
+            tab.evaluate(f"() => {{ const figure = {FIGURE}; {script} }}")
+            tab.evaluate(f"() => {NEXT_FRAMES}")
+        state = tab.evaluate(f"() => ({{...{FIGURE}.dataset}})")
+        found = state, tab.title(), tab.content()
+        browser.close()
+    return found

@@ -2,7 +2,6 @@
 
 import re
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import pytest
@@ -40,17 +39,12 @@ def page_of(tmp_path, finish):
     return page_of
 
 
-@pytest.fixture
-def browse(tmp_path):
-    return partial(open_page, profile=tmp_path / "profile")
-
-
-def test_a_textured_mesh_is_drawn_and_keys_change_how(page_of, browse):
+def test_a_textured_mesh_is_drawn_and_keys_change_how(page_of):
     press = (
         "for (const key of ['w','2','ArrowLeft','+'])"
         "figure.querySelector('canvas').dispatchEvent(new KeyboardEvent('keydown',{key,bubbles:true}));"
     )
-    state, title, page = browse(page_of(box(), "box.glb"), *SOFTWARE, script=press)
+    state, title, page = open_page(page_of(box(), "box.glb"), *SOFTWARE, script=press)
     assert state["state"] == "drawn"
     assert state["triangles"] == "12"
     assert 0.03 < float(state["covered"]) < 0.6
@@ -59,22 +53,24 @@ def test_a_textured_mesh_is_drawn_and_keys_change_how(page_of, browse):
     assert re.search(r'aria-pressed="true"[^>]*>Wireframe', page)
 
 
-def test_a_bare_mesh_is_drawn_as_clay(page_of, browse):
+def test_a_bare_mesh_is_drawn_as_clay(page_of):
     bare = replace(box(), uvs=None, texture=None)
-    state, _, page = browse(page_of(bare, "bare.ply"), *SOFTWARE, script="0;")  # with a script it waits for the picture
+    state, _, page = open_page(
+        page_of(bare, "bare.ply"), *SOFTWARE, script="0;"
+    )  # with a script it waits for the picture
     assert state == {"state": "drawn", "shading": "clay", "triangles": "12", "covered": state["covered"]}
     assert re.search(r"<button[^>]*disabled[^>]*>Color<", page)
 
 
-def test_without_webgl2_the_page_says_so(page_of, browse):
-    state, _, page = browse(page_of(box(), "box.glb"), "--disable-3d-apis")
+def test_without_webgl2_the_page_says_so(page_of):
+    state, _, page = open_page(page_of(box(), "box.glb"), "--disable-3d-apis")
     assert state == {"state": "failed"}
     assert "needs WebGL2" in re.search(r'role="alert"[^>]*>(.*?)</p>', page)[1]
 
 
-def test_a_damaged_page_says_so(page_of, browse):
+def test_a_damaged_page_says_so(page_of):
     page = page_of(box(), "box.glb")
     page.write_text(re.sub(r'("glb":"[^"]{80})[^"]*', r"\1", page.read_text()))
-    state, _, text = browse(page, *SOFTWARE)
+    state, _, text = open_page(page, *SOFTWARE)
     assert state == {"state": "failed"}
     assert "cut short" in re.search(r'role="alert"[^>]*>(.*?)</p>', text)[1]

@@ -2,7 +2,6 @@
 
 import math
 import re
-from functools import partial
 
 import pytest
 import torch
@@ -22,11 +21,6 @@ gl.readPixels(canvas.width>>1,canvas.height>>1,1,1,gl.RGBA,gl.UNSIGNED_BYTE,pixe
 figure.dataset.center=[...pixel].join(' ');
 canvas.dispatchEvent(new KeyboardEvent('keydown',{key:'2',bubbles:true}));
 """
-
-
-@pytest.fixture
-def browse(tmp_path):
-    return partial(open_page, profile=tmp_path / "profile")
 
 
 @pytest.fixture
@@ -51,8 +45,8 @@ def page(tmp_path, finish):
     return tmp_path / "balls.html"
 
 
-def test_gaussians_are_drawn_from_back_to_front_and_a_key_changes_how(page, browse):
-    state, title, _ = browse(page, *SOFTWARE, script=LOOK)
+def test_gaussians_are_drawn_from_back_to_front_and_a_key_changes_how(page):
+    state, title, _ = open_page(page, *SOFTWARE, script=LOOK)
     assert (state["state"], state["gaussians"], state["shading"]) == ("drawn", "2", "depth")
     red, green, blue, alpha = map(int, state["center"].split())
     assert 0.1 < float(state["covered"]) <= 1
@@ -64,14 +58,14 @@ def test_gaussians_are_drawn_from_back_to_front_and_a_key_changes_how(page, brow
     assert alpha > 250
 
 
-def test_without_webgl2_the_page_says_so(page, browse):
-    state, _, text = browse(page, "--disable-3d-apis")
+def test_without_webgl2_the_page_says_so(page):
+    state, _, text = open_page(page, "--disable-3d-apis")
     assert state == {"state": "failed"}
     assert "need WebGL2" in re.search(r'role="alert"[^>]*>(.*?)</p>', text)[1]
 
 
-def test_a_damaged_page_says_so(page, browse):
+def test_a_damaged_page_says_so(page):
     page.write_text(re.sub(r'("packed":"[^"]{20})[^"]*', r"\1", page.read_text()))
-    state, _, text = browse(page, *SOFTWARE)
+    state, _, text = open_page(page, *SOFTWARE)
     assert state == {"state": "failed"}
     assert "cut short" in re.search(r'role="alert"[^>]*>(.*?)</p>', text)[1]
