@@ -21,9 +21,10 @@ def open_page(page, *flags, script=""):
         tab = browser.new_page(viewport={"width": 400, "height": 300})
         tab.set_default_timeout(PATIENCE)
         tab.goto(page.as_uri())
-        tab.wait_for_function(f"['drawn', 'failed'].includes({FIGURE}?.dataset.state)")
+        # By selectors: functions to wait for would be evaluated by the page, whose policy refuses that.
+        tab.wait_for_selector("figure[data-state=drawn], figure[data-state=failed]", state="attached")
         if script:
-            tab.wait_for_function(f"{FIGURE}.dataset.state === 'drawn'")
+            tab.wait_for_selector("figure[data-state=drawn]", state="attached")
             tab.evaluate(f"() => {{ const figure = {FIGURE}; {script} }}")
             tab.evaluate(f"() => {NEXT_FRAMES}")
         state = tab.evaluate(f"() => ({{...{FIGURE}.dataset}})")
