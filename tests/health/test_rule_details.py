@@ -273,13 +273,6 @@ def test_a_group_that_hands_its_parameters_over_is_not_dead(make):
     ]
 
 
-@pytest.mark.parametrize(("count", "dead"), [(64, False), (65, True)])
-def test_parameters_that_were_unfrozen_are_no_dead_group_once_their_module_is_scanned_again(make, count, dead):
-    unfrozen = ({"Gradients/other_norm": np.ones(count)}, {"first": 40})
-    history = make({"Loss/total": np.ones(600), "Gradients/net_norm": np.ones(600)}, unfrozen)
-    assert (gradients.DeadGroup()(history) != ()) is dead
-
-
 def test_gradients_that_vanish_because_the_fit_converged_are_a_note(make):
     norm = np.geomspace(1.0, 1e-9, 600)
     converged = make({"Gradients/total_norm": norm, "Loss/total": 0.2 + 0.8 * np.exp(-np.arange(600) / 30)})

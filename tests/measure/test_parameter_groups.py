@@ -155,6 +155,20 @@ def test_a_frozen_group_is_measured_once_it_is_unfrozen():
     assert watched.names() == ("sdf", "pose")
 
 
+def test_frozen_parameters_of_an_optimizer_are_in_the_group_of_their_owner():
+    """Else they would be a group of their own between the unfreezing and the next scan, and dead after it."""
+    body = torch.nn.Linear(2, 2).requires_grad_(requires_grad=False)
+    net = torch.nn.Sequential(body, torch.nn.Linear(2, 1))
+    groups = ParameterGroups()
+    groups.add(net=net)
+    groups.stepped_by((torch.optim.SGD(net.parameters(), lr=0.1),))
+    assert groups.names() == ("net",)
+    body.requires_grad_(requires_grad=True)
+    net(torch.ones(1, 2)).sum().backward()
+    assert groups.gradients()[0] == ["net"]
+    assert groups.gradients()[1] == [4]
+
+
 def test_an_empty_group_and_a_taken_name_are_refused():
     watched = ParameterGroups()
     with pytest.raises(ValueError, match="group 'nothing' has no parameters"):

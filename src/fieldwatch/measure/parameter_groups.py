@@ -28,8 +28,8 @@ class ParameterGroups:
 
     Parameters that are replaced inside their owner (densification, pruning) are picked up at the next read. Parameters
     or modules that are *added* are picked up at the next :meth:`rescan`. A parameter joins its group once it requires a
-    gradient; if it is frozen later (``requires_grad_(False)``), it stays in its group. A group whose parameters are all
-    frozen from the start appears once they are unfrozen.
+    gradient or an optimizer holds it; if it is frozen later (``requires_grad_(False)``), it stays in its group. A group
+    whose parameters are all frozen from the start appears once they are unfrozen.
     """
 
     def __init__(self) -> None:
@@ -85,7 +85,14 @@ class ParameterGroups:
         """Determine the parameters of every owner again."""
         # Parameters found earlier stay in their group, even if they have been frozen since.
         previous = {(id(container), key) for slots in self._slots.values() for container, key in slots}
-        slots = {name: _slots_of(owner, previous) for name, owner in self._owners.items()}
+        # So do those that an optimizer holds: once they are unfrozen, their gradients are those of their group.
+        held = {
+            id(parameter)
+            for optimizer in self._optimizers
+            for group in optimizer.param_groups
+            for parameter in group["params"]
+        }
+        slots = {name: _slots_of(owner, previous, held) for name, owner in self._owners.items()}
         self._slots = {name: found for name, found in slots.items() if found}
         group_of = self._refuse_overlap()
         # Optimizers may also step unwatched parameters: collect those in a separate group.
@@ -198,16 +205,20 @@ def _has_parameters(owner: Owner) -> bool:
     return any(True for _ in owner.parameters()) if isinstance(owner, nn.Module) else len(owner) > 0
 
 
-def _slots_of(owner: Owner, previous: Collection[tuple[int, Any]]) -> list[_Slot]:
-    """Return the slots of all parameters that require a gradient now or did so at the previous scan."""
+def _slots_of(owner: Owner, previous: Collection[tuple[int, Any]], held: Collection[int]) -> list[_Slot]:
+    """Return the slots of all parameters that require a gradient, did so at the previous scan, or are held."""
     if isinstance(owner, nn.Module):
-        return _module_slots(owner, previous)
+        return _module_slots(owner, previous, held)
     # For dicts and lists the owner itself is the container, so replaced entries are found through it.
     entries: Iterable[tuple[Any, Tensor]] = owner.items() if isinstance(owner, Mapping) else enumerate(owner)
-    return [_Slot(owner, key) for key, value in entries if value.requires_grad or (id(owner), key) in previous]
+    return [
+        _Slot(owner, key)
+        for key, value in entries
+        if value.requires_grad or id(value) in held or (id(owner), key) in previous
+    ]
 
 
-def _module_slots(module: nn.Module, previous: Collection[tuple[int, Any]]) -> list[_Slot]:
+def _module_slots(module: nn.Module, previous: Collection[tuple[int, Any]], held: Collection[int]) -> list[_Slot]:
     seen: set[int] = set()
     slots: list[_Slot] = []
     for submodule in module.modules():
@@ -218,7 +229,7 @@ def _module_slots(module: nn.Module, previous: Collection[tuple[int, Any]]) -> l
             # Tied weights have several names but count once.
             if parameter is None or id(parameter) in seen:
                 continue
-            if parameter.requires_grad or (id(parameters), key) in previous:
+            if parameter.requires_grad or id(parameter) in held or (id(parameters), key) in previous:
                 seen.add(id(parameter))
                 slots.append(_Slot(parameters, key))
     return slots

@@ -293,10 +293,9 @@ class DeadGroup(HealthRule):
 
     patience: int = threshold(200, unit="recordings", reason="a group may be updated only every few steps")
     least: int = threshold(
-        65,
+        16,
         unit="recordings with a gradient",
-        reason="parameters that were just unfrozen are a group of their own until their module is scanned again, which "
-        "happens every 64 steps",
+        reason="parameters that were just unfrozen are a group of their own until their module is scanned again",
     )
     handover: int = threshold(
         2,
