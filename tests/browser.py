@@ -2,7 +2,7 @@
 
 import shutil
 
-from playwright.sync_api import sync_playwright
+import pytest
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 SOFTWARE = ("--use-angle=swiftshader", "--enable-unsafe-swiftshader")
@@ -16,7 +16,8 @@ def open_page(page, *flags, script=""):
 
     The script runs once the figure is drawn, which it calls ``figure``.
     """
-    with sync_playwright() as playwright:
+    api = pytest.importorskip("playwright.sync_api", reason="no playwright here: make env")
+    with api.sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=BROWSER, args=["--no-sandbox", *flags])
         tab = browser.new_page(viewport={"width": 400, "height": 300})
         tab.set_default_timeout(PATIENCE)
