@@ -188,6 +188,20 @@ def camera_of(name: str, pose: Tensor) -> Camera:
     return Camera(name=name, width=width, height=height, world_from_camera=pose, **lens)
 
 
+def printed_by(words: Sequence[str], allowed: Sequence[int] = (0,)) -> str:
+    """Run a command of fieldwatch on one thread, and return what it printed.
+
+    Raises:
+        SystemExit: it ended with another code than the allowed ones; its own message says why.
+    """
+    command = [sys.executable, "-m", "fieldwatch", *words]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    if done.returncode not in allowed:
+        raise SystemExit(f"{' '.join(command)} ended with {done.returncode}:\n{done.stderr}")
+    return done.stdout
+
+
 def reconstructed(data: Path, out: Path, flags: Sequence[str], training: Sequence[str]) -> tuple[Told, float]:
     """Run `fieldwatch reconstruct`, unless it was finished earlier; return its JSON and its processor time in seconds.
 
@@ -199,15 +213,10 @@ def reconstructed(data: Path, out: Path, flags: Sequence[str], training: Sequenc
         stored = json.loads(kept.read_text())
         return stored["told"], stored["seconds"]
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    command = [sys.executable, "-m", "fieldwatch", "reconstruct", str(data), "-o", str(out), *flags, "--json"]
-    command += ["--", "--threads", "1", *training]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-    if done.returncode not in (0, 1):
-        raise SystemExit(f"{' '.join(command)} ended with {done.returncode}:\n{done.stderr}")
+    words = ["reconstruct", str(data), "-o", str(out), *flags, "--json", "--", "--threads", "1", *training]
+    told = json.loads(printed_by(words, allowed=(0, 1)))
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    told = json.loads(done.stdout)
     kept.write_text(json.dumps({"told": told, "seconds": seconds}))
     return told, seconds
 
@@ -249,12 +258,7 @@ def extracted_alike(found: Path, run: Path, out: Path) -> Triangles:
         words = json.loads((found / "reconstruct.json").read_text())["stages"]["mesh"]["words"]
         words[2] = str(run)
         words[words.index("--out") + 1] = str(out)
-        command = [sys.executable, "-m", "fieldwatch", *words]
-        environment = os.environ | {"OMP_NUM_THREADS": "1"}
-        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-        if done.returncode:
-            raise SystemExit(f"{' '.join(command)} ended with {done.returncode}:\n{done.stderr}")
-        kept.write_text(done.stdout)
+        kept.write_text(printed_by(words))
     return mesh_of(json.loads(kept.read_text()))
 
 

@@ -14,7 +14,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from fieldwatch.recon.render.native.build import CARRIED, FLAGS, SOURCES, carried_name
+from fieldwatch.recon.render.native.build import CARRIED, FLAGS, SOURCES, carried_name, kind_of_machine
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +38,7 @@ class Target:
     @property
     def name(self) -> str:
         """Name for `--only`."""
-        return f"{self.system}-{self.machine}{'-v3' if self.wide else ''}"
+        return kind_of_machine(self.system, self.machine, wide=self.wide)
 
 
 TARGETS = (

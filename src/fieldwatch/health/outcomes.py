@@ -31,6 +31,19 @@ _OWN_GROUPS = frozenset(
 """Groups of the toolkit's own metrics: what it records there is no result, even if its name is new."""
 _OVERWRITTEN = 1.0
 """Ratio of the first update and the parameters from which little of the initial values is left."""
+_NAMES_OF_LOSSES: Mapping[str, tuple[tuple[str, ...], ...]] = MappingProxyType(
+    {
+        "cross-entropy": (("ce",), ("nll",), ("xent",), ("cross", "entropy"), ("crossentropy",)),
+        "binary cross-entropy": (("bce",), ("logloss",), ("log", "loss")),
+    }
+)
+"""Words by which losses go in the names of metrics, by operation."""
+_LOSSES = frozenset({"loss"}).union(
+    *(words for all_of in _NAMES_OF_LOSSES.values() for words in all_of if len(words) == 1)
+)
+"""Single words in the names of metrics that are losses."""
+_LEAST_SAME = 4
+"""Recordings that have to agree before two series count as the same."""
 YES_NO = 0.02
 """Relative deviation from the gradient of a binary cross-entropy that counts as rounding."""
 WORDS = re.compile(r"[a-z0-9]+")
@@ -359,9 +372,6 @@ def _squares(history: History, item: str) -> tuple[float, float] | None:
     return finite_median(scale * square.values[-4:]), spread
 
 
-_LOSSES = frozenset(("loss", "ce", "bce", "nll", "xent", "crossentropy", "logloss"))
-
-
 def held_out_losses(history: History) -> Iterator[tuple[str, Series]]:
     """Yield each held-out metric that is the training loss on other data, with that loss.
 
@@ -389,14 +399,6 @@ def held_out_losses(history: History) -> Iterator[tuple[str, Series]]:
             yield name, by_words[words]
 
 
-_NAMES_OF_LOSSES: Mapping[str, tuple[tuple[str, ...], ...]] = MappingProxyType(
-    {
-        "cross-entropy": (("ce",), ("nll",), ("xent",), ("cross", "entropy"), ("crossentropy",)),
-        "binary cross-entropy": (("bce",), ("logloss",), ("log", "loss")),
-    }
-)
-
-
 def held_out_lag(history: History) -> float:
     """Return which part of the fall of the training loss the same loss on held-out data lacks at the end; 0 if unknown.
 
@@ -416,10 +418,6 @@ def _is_same(series: Series, total: Series) -> bool:
     places = np.minimum(np.searchsorted(total.steps, series.steps), len(total) - 1)
     same = total.values[places]
     return len(series) >= _LEAST_SAME and bool(np.allclose(series.values, same, rtol=1e-3, atol=0.0, equal_nan=True))
-
-
-_LEAST_SAME = 4
-"""Recordings that have to agree before two series count as the same."""
 
 
 def mean_until(values: NDArray[np.float64], steps: NDArray[np.float64], step: float, width: int = 32) -> float:

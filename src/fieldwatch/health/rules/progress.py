@@ -192,7 +192,7 @@ class NoProgress(HealthRule):
 
     def _gains(self, values: NDArray[np.float64], better: Direction) -> tuple[NDArray[np.float64], float]:
         """Return the gain of each later evaluation over the first one, and the usual gain in the second half."""
-        gains = np.array([gain_over(float(values[0]), float(value), better) for value in values[1:]])
+        gains = _gains_over_first(values, better)[1:]
         return gains, float(np.median(gains[len(gains) // 2 :]))
 
     def _became_worse(self, values: NDArray[np.float64], better: Direction, worse: float) -> bool:
@@ -308,6 +308,11 @@ class NoProgress(HealthRule):
         return float(np.median(values[:part]) - np.median(values[-part:])) > 5 * spread
 
 
+def _gains_over_first(values: NDArray[np.float64], better: Direction) -> NDArray[np.float64]:
+    """Return the gain of every evaluation over the first one."""
+    return np.array([gain_over(float(values[0]), float(value), better) for value in values])
+
+
 @dataclass(frozen=True, kw_only=True)
 class ProgressLost(HealthRule):
     """Held-out results had improved, and at the end they are no better than at the first evaluation.
@@ -351,7 +356,7 @@ class ProgressLost(HealthRule):
                 parts = np.array_split(np.arange(len(values)), self.many // 2)
                 steps = np.array([steps[part[-1]] for part in parts])
                 values = np.array([np.median(values[part]) for part in parts])
-            gains = np.array([gain_over(float(values[0]), float(value), better) for value in values])
+            gains = _gains_over_first(values, better)
             best = float(gains.max())
             if best <= self.gain * abs(float(values[0])):
                 continue

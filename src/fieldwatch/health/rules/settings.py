@@ -65,11 +65,10 @@ class FrozenBody(HealthRule):
     def __call__(self, history: History) -> tuple[Finding, ...]:
         """Return one finding if there are such parameters."""
         for event in history.events(self.kind):
-            share = float(event["share"])
-            if share < (self.part if float(event.get("random", 0.0)) > self.random else self.share):
-                continue
             # What is frozen and still random was never loaded, however good the rest has become.
             random = float(event.get("random", 0.0)) > self.random
+            if float(event["share"]) < (self.part if random else self.share):
+                continue
             poor = ends_poorly(history) or falls_short(history)
             severity: Severity = "warning" if poor or random else "note"
             names = ", ".join(f"'{name}'" for name in event["names"][:3])
@@ -80,7 +79,7 @@ class FrozenBody(HealthRule):
             )
             if random:
                 text += " Their values have no more structure than random numbers: they were not loaded, or not meant."
-            step = history.step if severity == "warning" and not random else int(event["step"])
+            step = history.step if poor and not random else int(event["step"])
             return (self.finding(step, text, subject=str(event["names"][0]), severity=severity),)
         return ()
 

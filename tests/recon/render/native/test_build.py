@@ -229,7 +229,7 @@ def test_a_library_of_the_wheel_that_cannot_be_loaded_asks_for_a_compiler(carrie
 def test_wheels_carry_a_library_for_this_machine(tmp_path):
     if importlib.util.find_spec("ziglang") is None:
         pytest.skip("ziglang (extra wheel) is not installed")
-    kind = f"{sys.platform}-{platform.machine()}{'-v3' if build.has_avx2() else ''}"
+    kind = build.kind_of_machine(sys.platform, platform.machine(), wide=build.has_avx2())
     subprocess.run([sys.executable, PREBUILD, "--only", kind, "--out", tmp_path], check=True)
     (library,) = tmp_path.iterdir()
     assert library.name == build.carried_name(sys.platform, platform.machine(), wide=build.has_avx2())

@@ -101,7 +101,12 @@ def carried_name(system: str, machine: str, *, wide: bool) -> str:
         wide: whether the processor has AVX2 and FMA.
     """
     # The digest of the sources keeps a library of other sources from being loaded.
-    return f"{_ONE_THREAD}-{system}-{machine}{'-v3' if wide else ''}-{_digest_of_sources(SOURCES)}.so"
+    return f"{_ONE_THREAD}-{kind_of_machine(system, machine, wide=wide)}-{_digest_of_sources(SOURCES)}.so"
+
+
+def kind_of_machine(system: str, machine: str, *, wide: bool) -> str:
+    """Return a name such as ``linux-x86_64-v3``; the arguments are those of `carried_name`."""
+    return f"{system}-{machine}{'-v3' if wide else ''}"
 
 
 def is_carried(library: Path) -> bool:

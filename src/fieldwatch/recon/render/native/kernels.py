@@ -2,6 +2,7 @@
 
 import ctypes
 import functools
+from pathlib import Path
 from typing import Any
 
 import torch  # noqa: F401  imported before the library is loaded: both then share torch's OpenMP runtime
@@ -78,7 +79,8 @@ def native_note() -> str | None:
     available, reason = native_available()
     if not available:
         return f"the native kernels are not used ({reason}); plain torch takes 20 to 60 times as long"
-    library = built()
+    # The loaded one: asked again, a compiler that fails would be tried again.
+    library = Path(_library()._name)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  the path given to CDLL
     if is_parallel(library):
         return None
     if is_carried(library):
