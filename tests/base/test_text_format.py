@@ -3,13 +3,12 @@
 import json
 import math
 import random
-import shutil
-import subprocess
 from importlib.resources import files
 
 import pytest
 
 from fieldwatch.base import duration, mebibytes, moment, nbytes, number, percent
+from javascript import printed_by_node
 
 FUNCTIONS = {f.__name__: f for f in (number, nbytes, mebibytes, percent, duration, moment)}
 MIB = 2**20
@@ -105,9 +104,6 @@ def in_python(name, values):
 
 def in_javascript(cases, timezone="UTC"):
     """Return the texts of the pages' script for ``[(function, arguments), ...]``."""
-    node = shutil.which("node")
-    if node is None:
-        pytest.skip("node is not installed")
     names = {math.inf: "Infinity", -math.inf: "-Infinity"}
     special = [
         [
@@ -117,15 +113,7 @@ def in_javascript(cases, timezone="UTC"):
         for name, values in cases
     ]
     script = (files("fieldwatch.report.page") / "assets" / "text_format.js").read_text("utf-8") + _SCRIPT
-    done = subprocess.run(
-        [node, "-e", script],
-        input=json.dumps(special),
-        env={"TZ": timezone},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return json.loads(done.stdout)
+    return json.loads(printed_by_node(script, given=json.dumps(special), timezone=timezone))
 
 
 @pytest.mark.parametrize(("name", "values", "text"), CASES)

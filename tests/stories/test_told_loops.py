@@ -1,4 +1,4 @@
-"""Loops with mistakes that people make: each is told, and its sound twin is not."""
+"""Loops with mistakes that people make: the rules find each of them, and nothing in its sound twin."""
 
 import copy
 

@@ -152,7 +152,7 @@ def glaze(
         folder: run folder.
         seed: seed.
         lr: learning rate.
-        told: kind that the critic is told of what was made: the "wanted kind", or that of "the real ones".
+        told: kind that the critic gets with what was made: the "wanted kind", or that of "the real ones".
         critic_rounds: updates of the critic in a step.
         smoothing: what real labels are below one.
         total: number of steps.

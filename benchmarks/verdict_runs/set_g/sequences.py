@@ -165,7 +165,7 @@ def demand(
         seed: seed.
         lr: learning rate.
         smooth: means of five days among the inputs of the training: "trailing" or "centered".
-        clock: how the day is told: "weekday" (sine and cosine), or "unix" (seconds).
+        clock: form in which the day is given: "weekday" (sine and cosine), or "unix" (seconds).
         restarts: steps between warm restarts; 0 for a rate that falls once.
         spread: how the width of the forecast is made positive.
         total: number of steps.

@@ -1,26 +1,23 @@
 """Limits of the axes of charts, as the script of the pages computes them."""
 
 import json
-import shutil
-import subprocess
 from importlib.resources import files
 
 import pytest
+
+from javascript import printed_by_node
 
 
 @pytest.fixture
 def limits():
     """Return a function that gives the limits of a logarithmic axis for the values of lines."""
-    node = shutil.which("node")
-    if node is None:
-        pytest.skip("node is not installed")
     source = (files("fieldwatch.report.page") / "assets" / "chart_data.js").read_text("utf-8")
 
     def of(*lines):
         values = [value for line in lines for value in line if value is not None]
         call = f"roomyLog({min(values)}, {max(values)}, {json.dumps(lines)})"
         script = f"{source}\nprocess.stdout.write(JSON.stringify({call}))"
-        return json.loads(subprocess.run([node, "-e", script], capture_output=True, text=True, check=True).stdout)
+        return json.loads(printed_by_node(script))
 
     return of
 
