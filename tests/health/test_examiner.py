@@ -165,6 +165,41 @@ def test_a_multiple_that_no_row_meets_is_looked_at_before_the_next_row(block_of)
     assert [due for _, due in examiner.split(block_of({"a": np.zeros(1)}, first=130))] == [True, False]
 
 
+@pytest.mark.parametrize(("pause", "spacing"), [(0.001, 256), (0.01, 128), (0.1, 64)])
+def test_a_fast_loop_is_examined_less_often_from_step_1024_on(block_of, pause, spacing):
+    """Steps take 1, 10 and 100 ms: examinations are a second apart, or 256 steps."""
+    examiner = Examiner([])
+    ends = []
+    for first in range(0, 4096, 50):
+        block = block_of({"a": np.zeros(50)}, first=first, seconds=pause * np.arange(first, first + 50))
+        ends += [int(part.steps[-1]) + 1 for part, due in examiner.split(block) if due]
+    assert ends[:16] == list(range(64, 1025, 64))
+    later = [end for end in ends if 1024 < end <= 4096]
+    assert set(range(1280, 4097, 256)) <= set(later)
+    assert set(np.diff(later)) == {spacing}
+
+
+def test_steps_of_a_fast_loop_that_recorded_nothing_are_examined_too(block_of):
+    """With a row every 300 steps, no row completes an interval of 64."""
+    examiner = Examiner([])
+    block = block_of({"a": np.zeros(40)}, stride=300, seconds=1e-6 * np.arange(40))
+    assert sum(due for _, due in examiner.split(block)) == 39
+
+
+def test_a_phase_that_ended_between_two_examinations_of_a_fast_loop_is_still_judged(make, block_of):
+    """The norm explodes in steps 1,100 to 1,113, the phase ends at 1,114; examinations are at 1,024 and 1,280."""
+    norm = np.full(1400, 5.0)
+    norm[1100:1114] = 5000.0
+    history = make(events=[{"kind": "phase", "step": 1114, "name": "next"}])
+    examiner = Examiner([GradientExploding()])
+    found = []
+    for part, due in examiner.split(block_of({"Gradients/total_norm": norm}, seconds=1e-4 * np.arange(1400))):
+        history.extend(part)
+        if due:
+            found += examiner.examine(history)
+    assert [finding.step for finding in found] == [1107]
+
+
 def test_plain_callables_are_rules(make):
     def too_green(history):
         """Find green pixels."""

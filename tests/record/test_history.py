@@ -38,6 +38,9 @@ def test_later_row_of_a_step_wins_within_and_across_columns():
     rows(history, 1, a=3.0)
     assert history["a"].steps.tolist() == [1, 2, 3]
     assert history["a"].values.tolist() == [3, 2, 1]
+    assert history.rows("a") == 5
+    assert history.rows("b") == 1
+    assert history.rows("c") == 0
 
 
 def test_epoch_rows_stand_on_their_position():

@@ -34,7 +34,14 @@ def test_a_tag_of_another_family_has_no_part(family, tag):
 
 def test_the_tags_of_a_family_are_found_by_their_parts_in_order():
     columns = ["Loss/total", "Loss/component_b", "Gradients/b_norm", "Loss/component_a"]
-    assert list(tags.COMPONENT.parts(columns).items()) == [("b", "Loss/component_b"), ("a", "Loss/component_a")]
+    expected = [("b", "Loss/component_b"), ("a", "Loss/component_a")]
+    assert list(tags.COMPONENT.parts(columns).items()) == expected
+    # Names of a history look at the tags of one kind only, and remember what was found.
+    names = tags.Names([*columns, "depth"])
+    assert list(tags.COMPONENT.parts(names).items()) == list(tags.COMPONENT.parts(names).items()) == expected
+    assert tags.Family("", "th").parts(names) == {"dep": "depth"}
+    assert names.of_kind("Gradients") == ["Gradients/b_norm"]
+    assert not names.of_kind("Memory")
 
 
 def test_a_sample_has_a_place_in_the_batch():

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from itertools import pairwise
 from types import MappingProxyType
 from typing import Any, Literal, cast
@@ -99,6 +100,8 @@ TRAINING = frozenset(("train", "training"))
 CLASS_SUM_BOUND = 0.01
 """Largest sum of a gradient over the classes, as a fraction of the gradient, that counts as 0."""
 CLASS_SUM_REASON = "the gradient of a cross-entropy sums to exactly 0 over the classes; this is rounding of half types"
+_NAMES = 1 << 15
+"""Number of names whose words are remembered: rules ask for those of all metrics at every examination."""
 _SAME_FACTOR = 0.02
 """Relative deviation of the factor between squared errors and the loss from step to step: rounding of subsampling."""
 
@@ -127,11 +130,18 @@ def direction_of(name: str, history: History) -> Direction | None:
     return "lower" if words & _LOWER else None
 
 
-def name_words(name: str) -> set[str]:
+@lru_cache(maxsize=_NAMES)
+def name_words(name: str) -> frozenset[str]:
     """Return the words of the last part of a metric's name; common names of two words count as one, too."""
     words = WORDS.findall(name.rpartition("/")[2].lower())
     pairs = ("".join(pair) for pair in pairwise(words))
-    return set(words) | _PAIRS.intersection(pairs)
+    return frozenset(words) | _PAIRS.intersection(pairs)
+
+
+@lru_cache(maxsize=_NAMES)
+def _all_words(name: str) -> frozenset[str]:
+    """Return the words of a metric's whole name."""
+    return frozenset(WORDS.findall(name.lower()))
 
 
 def late(series: Series) -> float:
@@ -260,24 +270,24 @@ def is_result(name: str, history: History) -> bool:
 
 def is_rare(name: str, history: History) -> bool:
     """Return whether the loop records a metric of its own at few steps only, as an evaluation does."""
-    if TOOLKIT.find(name) is not None or not 2 <= len(history[name]) <= _RARELY * (history.step + 1):
+    if tags.kind(name) in _OWN_GROUPS or history.rows(name) < 2 or TOOLKIT.find(name) is not None:
         return False
-    return tags.kind(name) not in _OWN_GROUPS
+    return 2 <= len(history[name]) <= _RARELY * (history.step + 1)
 
 
 def is_held_out(name: str) -> bool:
     """Return whether the name of a metric says that it is held out, or it has no group."""
-    return "/" not in name or bool(set(WORDS.findall(name.lower())) & _HELD_OUT)
+    return "/" not in name or not _HELD_OUT.isdisjoint(_all_words(name))
 
 
 def core_words(name: str) -> frozenset[str]:
     """Return the words of a metric's name that do not say on which data it was measured."""
-    return frozenset(WORDS.findall(name.lower())) - TRAINING - _HELD_OUT
+    return _all_words(name) - TRAINING - _HELD_OUT
 
 
 def is_training(name: str) -> bool:
     """Return whether the name of a metric says that it was measured on training data."""
-    return bool(set(WORDS.findall(name.lower())) & TRAINING)
+    return not TRAINING.isdisjoint(_all_words(name))
 
 
 def gain_over(first: float, last: float, better: Direction) -> float:

@@ -1,9 +1,9 @@
 """Spans (one metric within one phase) and the calculations that all rules share.
 
 Thresholds, baselines and warm-ups restart at phase borders, so a rule never sees a series that crosses one. A rule
-sees the phases that were active during the last 64 steps (``LOOKBACK``): the current phase, and any that ended since
-the last examination. All calculations are causal: the result for a recording depends only on it and on earlier
-recordings, so that a later examination of the same recordings gives the same result.
+sees the current phase, and any that ended since the last examination: those that were active during the last 64 steps
+(``LOOKBACK``), or the last 256 from step 1,024 on. All calculations are causal: the result for a recording depends only
+on it and on earlier recordings, so that a later examination of the same recordings gives the same result.
 """
 
 import bisect
@@ -19,7 +19,11 @@ from fieldwatch.record import History, Series, tags
 DISTURBANCES = ("growth", "prune", "reset", "phase", "grid_rebuilt", "rolled_back")
 """Kinds of events by which the program itself changes the model or the loss."""
 LOOKBACK = 64
-"""Number of past steps whose phases a rule still examines."""
+"""Number of steps between two examinations, and of past steps whose phases a rule still examines."""
+EARLY = 1024
+"""Step from which a fast loop is examined less often."""
+SPARSE = 4
+"""Number of times as many steps between two examinations of a fast loop from there on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,14 +53,18 @@ class Span:
 
 
 def phases(history: History) -> list[tuple[int, int]]:
-    """Return the first and last step of each phase that was active during the last 64 steps, oldest first."""
+    """Return the first and last step of each phase that may have been active since the last examination, oldest first.
+
+    These are the last 64 steps, or the last 256 from step 1,024 on.
+    """
     bounds: list[tuple[int, int]] = []
     last = history.step
+    lookback = LOOKBACK if last < EARLY else SPARSE * LOOKBACK
     while last >= 0:
         start = history.phase_start(last)
         bounds.append((start, last))
         # Older phases were examined completely while they were active.
-        if start <= history.step - LOOKBACK:
+        if start <= history.step - lookback:
             break
         # Walk back phase by phase.
         last = start - 1

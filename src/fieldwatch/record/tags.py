@@ -1,7 +1,7 @@
 """Tag names used by the toolkit. All tags are built and parsed in this module."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Self
@@ -67,7 +67,8 @@ class Family:
         if isinstance(tags, Names):
             found = tags.families.get(self)
             if found is None:
-                found = tags.families[self] = self._parts(tags)
+                group, slash, _ = self.prefix.partition("/")
+                found = tags.families[self] = self._parts(tags.of_kind(group) if slash else tags)
             return found.copy()
         return self._parts(tags)
 
@@ -83,12 +84,21 @@ class Names(tuple[str, ...]):  # noqa: SLOT001  a tuple cannot have slots beside
     """
 
     families: dict[Family, dict[str, str]]
+    _kinds: dict[str, list[str]]
 
     def __new__(cls, names: Iterable[str]) -> Self:
         """Create the names without any family."""
         made = super().__new__(cls, names)
         made.families = {}
+        made._kinds = {}
         return made
+
+    def of_kind(self, group: str) -> Sequence[str]:
+        """Return the names before whose first slash is a text, in order."""
+        if not self._kinds:
+            for name in self:
+                self._kinds.setdefault(kind(name), []).append(name)
+        return self._kinds.get(group, ())
 
 
 COMPONENT = Family("Loss/component_")

@@ -53,7 +53,7 @@ class RunRecord:
     Args:
         folder: run folder.
         sinks: destinations of the rows besides the journal.
-        rules: health rules, evaluated on the history every 64 steps.
+        rules: health rules, evaluated on the history every 64 steps, in a fast loop every 256.
         metrics: catalogue of declared metrics; None allows any name.
         max_refusals: number of consecutive refused updates that count as divergence.
 
@@ -333,7 +333,7 @@ class RunRecord:
         self.refusals(block)
         if self._spikes is not None:
             self._spikes(block)
-        # Rules run at fixed steps and not at the ends of blocks, so that a resumed run has the same findings.
+        # Not at the ends of blocks, whose length depends on the machine, so that a resumed run has the same findings.
         for part, boundary in self._examiner.split(block):
             self.history.extend(part)
             if boundary:

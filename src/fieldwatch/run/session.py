@@ -439,6 +439,10 @@ class Session:
             Diverged: the run has diverged, and a rollback is disabled or impossible.
         """
         due = self.checkpoints.due(self.log.step_index + 1, self.record)
+        # The usual step of a single process: there is nothing to agree on.
+        nothing = not (due or self.ended or self.stop_point.signal) and self.record.divergence is None
+        if nothing and self.ranks.alone:
+            return Continue()
         vote = RankVote(self.stop_point.signal, due, self.record.divergence is not None, self.record.growth_cap)
         # The only collective operation at the end of a step; everything after it is the same on all ranks.
         self._agreed = self.ranks.agree(vote)

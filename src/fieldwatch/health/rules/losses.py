@@ -252,11 +252,11 @@ class LossNotDecreasing(HealthRule):
         """Return where the first phase had lasted too long without progress."""
         # A run that continues a trained model does not start high, so it need not decrease. Where most targets are
         # noise, a loss hardly falls, although its evaluations show what was learned.
-        if history.first >= LOOKBACK or shows_learning(history):
+        if history.first >= LOOKBACK:
             return ()
         first = [span for span in spans(history, *self.metrics) if span.start == 0 and span.whole]
-        found = tuple(found for span in first if (found := self._judge(history, span)))
-        return found or self._flat(history)
+        found = tuple(found for span in first if (found := self._judge(history, span))) or self._flat(history)
+        return () if found and shows_learning(history) else found
 
     def _flat(self, history: History) -> tuple[Finding, ...]:
         """Return a finding at the end of a run that is too short for the means, if its only loss has not moved."""

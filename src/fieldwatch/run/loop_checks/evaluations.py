@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch import Tensor
 
 _BYTES = 64
 """First bytes of the generator's state: its seed, its position and the first words of its state."""
@@ -20,7 +21,7 @@ class RandomCheck:
     """
 
     def __init__(self) -> None:
-        self._after_update = b""
+        self._after_update: tuple[Tensor, ...] = ()
         self._seen: dict[bytes, int] = {}
         self._updates = 0
         self._drawn = 0
@@ -29,12 +30,13 @@ class RandomCheck:
 
     def begin(self) -> None:
         """Note that a step begins: what it draws is the training's own."""
-        self._after_update = b""
+        self._after_update = ()
 
     def at_update(self) -> None:
         """Note the state of the generator after an update."""
         self._updates += 1
-        self._after_update = _state()
+        # The bytes are compared only if the step records an evaluation.
+        self._after_update = _states()
 
     @contextmanager
     def paused(self) -> Generator[None]:
@@ -51,10 +53,10 @@ class RandomCheck:
         # Without an update in this step, the training itself may have drawn numbers.
         if self._paused or not self._after_update:
             return None
-        before = self._after_update
+        before = _beginning(self._after_update)
         # Once per step.
-        self._after_update = b""
-        now = _state()
+        self._after_update = ()
+        now = _beginning(_states())
         if now == before:
             return None
         self._drawn += 1
@@ -97,10 +99,15 @@ class EvaluationModeCheck:
                 yield {"item": item, "modules": list(modules), "evaluations": count, "updates": updates}
 
 
-def _state() -> bytes:
-    state = torch.default_generator.get_state().numpy()[:_BYTES].tobytes()
-    if torch.cuda.is_initialized() and not torch.cuda.is_current_stream_capturing():
-        generator = torch.cuda.default_generators[torch.cuda.current_device()]
-        # The state of a CUDA generator is kept on the host.
-        state += generator.get_state().numpy().tobytes()
-    return state
+def _states() -> tuple[Tensor, ...]:
+    """Return a copy of the state of torch's generator, and of that of the GPU in use."""
+    state = torch.default_generator.get_state()
+    if not torch.cuda.is_initialized() or torch.cuda.is_current_stream_capturing():
+        return (state,)
+    # The state of a CUDA generator is kept on the host.
+    return state, torch.cuda.default_generators[torch.cuda.current_device()].get_state()
+
+
+def _beginning(states: Sequence[Tensor]) -> bytes:
+    """Return what distinguishes states."""
+    return b"".join(state[:_BYTES].numpy().tobytes() for state in states)
