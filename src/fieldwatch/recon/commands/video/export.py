@@ -50,7 +50,9 @@ def export_video(chosen: RunFlags, _to: str, out: Path | None, options: ExportOp
         check_file(path)
         check_writable(path.parent)
         with console.status("exporting") as status:
-            exported = export_bitstream(stored, path, codec, psnr_drop=psnr_drop, stage=status.update)
+            exported = export_bitstream(
+                stored, path, codec, psnr_drop=psnr_drop, shrink_epochs=options.shrink_epochs, stage=status.update
+            )
     # The file is kept either way; the exit code reports that the goal was missed.
     too_much = psnr_drop is not None and exported.drop > psnr_drop
     if chosen.json:

@@ -30,6 +30,7 @@ from fieldwatch.recon.pipelines.video.embeddings import draw_map, fit_map, map_n
 from fieldwatch.recon.pipelines.video.evaluation import VideoEvaluation, evaluate, render_frame
 from fieldwatch.recon.pipelines.video.models import VideoModel
 from fieldwatch.recon.pipelines.video.playback import Playback, origin_config, save_picture
+from fieldwatch.recon.pipelines.video.shrinking import refuse_shrinking, shrink
 from fieldwatch.recon.pipelines.video.stored import StoredVideoRun
 from fieldwatch.recon.pipelines.video.strips import sheet, strip, worst
 from fieldwatch.recon.pipelines.video.study import (
@@ -46,6 +47,8 @@ DECODES = 3
 """Number of decodes of the whole clip, whose median gives the decoding speed."""
 ALLOCATION_FRAMES = 8
 """Number of training frames whose error decides the bit allocation."""
+SHRINKING_DROP = 0.5
+"""How much PSNR a network that is trained on for a smaller file may lose, dB, unless told otherwise."""
 ATTEMPTS = 3
 """Maximum number of bit allocations, each with half the budget of the previous one, until the measured drop is met."""
 
@@ -144,12 +147,13 @@ class ExportedBitstream:
         return self.before["Eval/Pooled/train_psnr"] - self.after["Eval/Pooled/train_psnr"]
 
 
-def export_bitstream(
+def export_bitstream(  # noqa: PLR0913  a run and a file; the rest are options with defaults
     run: StoredVideoRun,
     path: Path,
     options: CodecOptions,
     *,
     psnr_drop: float | None = None,
+    shrink_epochs: int = 0,
     stage: Callable[[str], None] = lambda _: None,
 ) -> ExportedBitstream:
     """Write a run's network as a bitstream, decode it from disk, and measure both.
@@ -162,19 +166,32 @@ def export_bitstream(
         options: bits per symbol, and whether the semantic head is stored.
         psnr_drop: maximum loss in dB (pooled, training frames) due to quantization; tensors then get between 2 and
             `options.bits` bits, fewer where it shows least. None gives every tensor `options.bits`.
+        shrink_epochs: number of passes over the training frames to train on for a smaller file, see
+            :func:`~fieldwatch.recon.pipelines.video.shrinking.shrink`; ``psnr_drop`` is then 0.5 unless given. The run
+            keeps its weights.
         stage: called with a description of each stage.
 
     Raises:
-        InputError: a weight is not finite, or psnr_drop is not a finite number greater than 0.
+        InputError: a weight is not finite, psnr_drop is not a finite number greater than 0, or the network cannot be
+            shrunk.
     """
     if psnr_drop is not None and not 0 < psnr_drop < math.inf:
         raise InputError(f"the PSNR drop must be a finite number of dB greater than 0, e.g. 0.1, got {psnr_drop}")
     embeds = options.with_clip_head and Playback.of_run(run).origin.embeds
     # An untrained head would only take up space.
     options = replace(options, with_clip_head=embeds)
+    if shrink_epochs < 0:
+        raise InputError(f"--shrink-epochs must be at least 0, got {shrink_epochs}")
+    if shrink_epochs:
+        refuse_shrinking(run, with_clip_head=embeds)
     stage("evaluating the checkpoint")
     # With the same head as the file, so that both sets of metrics are comparable.
     before = evaluate(run.model, run.scene, embed=embeds).metrics
+    if shrink_epochs:
+        drop = SHRINKING_DROP if psnr_drop is None else psnr_drop
+        shrunk = shrink(run, epochs=shrink_epochs, psnr_drop=drop, on_epoch=stage)
+        stage("writing, decoding and evaluating the file")
+        return _write_and_measure(run, path, replace(options, steps=shrunk.steps), before, shrunk.state)
     attempt = 0
     while True:
         if psnr_drop is not None:
@@ -258,12 +275,16 @@ def _write_worst(run: StoredVideoRun, evaluation: VideoEvaluation, folder: Path)
 
 
 def _write_and_measure(
-    run: StoredVideoRun, path: Path, options: CodecOptions, before: Mapping[str, float]
+    run: StoredVideoRun,
+    path: Path,
+    options: CodecOptions,
+    before: Mapping[str, float],
+    weights: Mapping[str, Tensor] | None = None,
 ) -> ExportedBitstream:
     # The config and origin make the file self-contained: it is played back without the run.
     config = model_config(run.config.model, run.scene.geometry, run.config.options, **origin_config(run))
     state = run.model.state_dict()
-    written = write_bitstream(path, state, config, embeddings=_codes(run), options=options)
+    written = write_bitstream(path, weights or state, config, embeddings=_codes(run), options=options)
     began = time.perf_counter()
     # Read from disk, so that the measured file is the one that was written.
     player = Playback.of_bitstream(path, run.scene.device.type)

@@ -26,12 +26,14 @@ class CodecOptions:
         bits: bits per weight, 1 to 12.
         embedding_bits: bits per value of the frame embeddings, 1 to 12.
         by_prefix: bits for weights whose name starts with the key; the longest matching key wins.
+        steps: step of the tensors that are multiples of one, by name; they take no number of bits.
         with_clip_head: False omits the tensors named "clip_head....": pixels only.
     """
 
     bits: int = 8
     embedding_bits: int = 8
     by_prefix: Mapping[str, int] = field(default_factory=dict)
+    steps: Mapping[str, float] = field(default_factory=dict)
     with_clip_head: bool = True
 
     def __post_init__(self) -> None:
@@ -110,7 +112,7 @@ def write_bitstream(
     omitted = (*(() if embeddings is None else (ENCODER,)), *(() if options.with_clip_head else (CLIP_HEAD,)))
     # The NUL prefix matches no name, so that nothing is omitted.
     stored = {name: tensor for name, tensor in state.items() if not name.startswith(omitted or ("\0",))}
-    coded = [code_tensor(name, tensor, options.of(name)) for name, tensor in stored.items()]
+    coded = [code_tensor(name, tensor, options.of(name), options.steps.get(name)) for name, tensor in stored.items()]
     if embeddings is not None:
         # Last, and separate from the state dict, because codes have their own number of bits.
         coded.append(code_tensor(EMBEDDINGS, embeddings, options.embedding_bits))

@@ -9,6 +9,8 @@ from torch import Tensor
 
 LARGEST_TABLE = 0.02
 """Maximum size of a per-slice table of minima and scales, as a fraction of the tensor."""
+MOST_BITS = 12
+"""Maximum bits per symbol."""
 LOOSEST_STEP = 1.02
 """Half-precision minima and scales are used if they widen no step by more than this factor."""
 
@@ -63,6 +65,32 @@ def quantize(tensor: Tensor, bits: int) -> QuantizedTensor:
     candidates = [_quantize_along(values, bits, axis) for axis in (None, *axes)]
     errors = [float(np.abs(candidate.dequantize() - values).mean()) for candidate in candidates]
     return candidates[int(np.argmin(errors))]
+
+
+def quantize_by_step(tensor: Tensor, step: float) -> QuantizedTensor:
+    """Quantize to the nearest multiples of a step, with as few bits as they need.
+
+    Args:
+        tensor: values, of any shape with at least one element.
+        step: distance of neighboring symbols, greater than 0.
+
+    Raises:
+        ValueError: the multiples need more than 12 bits.
+    """
+    values = tensor.detach().to("cpu", torch.float32).numpy()
+    multiples = np.rint(values.astype(np.float64) / step).astype(np.int64)
+    least = int(multiples.min())
+    bits = max((int(multiples.max()) - least).bit_length(), 1)
+    if bits > MOST_BITS:
+        raise ValueError(f"multiples of {step} need {bits} bits, expected at most {MOST_BITS}: take a larger step")
+    shape = (1,) * values.ndim
+    return QuantizedTensor(
+        symbols=multiples - least,
+        minimum=np.full(shape, least * step, np.float32),
+        scale=np.full(shape, step, np.float32),
+        bits=bits,
+        axis=None,
+    )
 
 
 def quantize_like(values: np.ndarray, pattern: QuantizedTensor) -> QuantizedTensor:

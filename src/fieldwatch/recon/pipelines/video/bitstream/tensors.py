@@ -12,7 +12,7 @@ from torch import Tensor
 from fieldwatch import InputError
 
 from .entropy import Prior, SymbolReader, SymbolWriter, code_length, fit_priors
-from .quantization import QuantizedTensor, quantize, zero_points
+from .quantization import QuantizedTensor, quantize, quantize_by_step, zero_points
 
 FEWEST = 3
 """Tensors with fewer elements are stored uncoded, which is smaller than a table and symbols."""
@@ -44,10 +44,16 @@ class CodedTensor:
         return self.entry | {"bytes": writer.write(self.residuals, 2 ** self.entry["bits"], (r, b))}
 
 
-def code_tensor(name: str, tensor: Tensor, bits: int) -> CodedTensor:
+def code_tensor(name: str, tensor: Tensor, bits: int, step: float | None = None) -> CodedTensor:
     """Quantize a tensor and choose its predictor and its prior.
 
     Integer tensors, and tensors of fewer than `FEWEST` elements, are stored uncoded.
+
+    Args:
+        name: name in the state dict.
+        tensor: values.
+        bits: bits per symbol.
+        step: quantize to multiples of this instead, with as many bits as they need.
 
     Raises:
         InputError: the tensor contains values that are not finite, or float64 values beyond float32.
@@ -64,14 +70,14 @@ def code_tensor(name: str, tensor: Tensor, bits: int) -> CodedTensor:
             "use another checkpoint"
         )
         raise InputError(msg)
-    quantized = quantize(tensor, bits)
+    quantized = quantize(tensor, bits) if step is None else quantize_by_step(tensor, step)
     delta, prior, residuals = _predict(quantized)
     # The file is little-endian on all machines.
     kind = "half" if quantized.minimum.dtype == np.float16 else "single"
     table = b"".join(
         part.astype(part.dtype.newbyteorder("<")).tobytes() for part in (quantized.minimum, quantized.scale)
     )
-    entry |= {"bits": bits, "axis": quantized.axis, "table": kind, "delta": delta, "prior": list(prior)}
+    entry |= {"bits": quantized.bits, "axis": quantized.axis, "table": kind, "delta": delta, "prior": list(prior)}
     return CodedTensor(entry=entry, table=table, residuals=residuals, quantized=quantized)
 
 
