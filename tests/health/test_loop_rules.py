@@ -173,6 +173,7 @@ STILL = {"Eval/modes": np.full(4, 0.2)}
 BORN = {"operation": "cross-entropy", "outcomes": 64, "chance": float(np.log(64))}
 EVERY = {"names": ["net.head.weight"], "count": 1}
 MODE = {"item": "net", "modules": ["net.drop"]}
+DIVERGING = {"term": "distill", "form": "no_log", "operation": "softmax", "loss": "divergence"}
 DECAY = {"group": "0", "optimizer": "AdamW", "decoupled": True}
 CUT = np.where(np.arange(STEPS) < 30, 0.1, 1e-7)
 
@@ -228,6 +229,22 @@ CASES = [
         severity="warning",
         subject="net",
         words=("normalized differently", "mean 120", "same normalization"),
+    ),
+    Case(
+        rule=batches.EvaluationInput(),
+        fault=forward(evaluation_input_mean=noise(4), evaluation_padding=np.full(4, 0.6)),
+        healthy=forward(evaluation_input_mean=noise(4), evaluation_padding=np.array([0.0, 0.1, 0.5, 0.0])),
+        severity="warning",
+        subject="net",
+        words=("60%", "other side", "padding_side"),
+    ),
+    Case(
+        rule=batches.EvaluationInput(),
+        fault=forward(evaluation_input_mean=noise(4), evaluation_start=np.full(4, 1.0)),
+        healthy=forward(evaluation_input_mean=noise(4), evaluation_start=np.zeros(4)),
+        severity="warning",
+        subject="net",
+        words=("100%", "do not begin with the token", "start token"),
     ),
     Case(
         rule=batches.EvaluationOutput(),
@@ -407,6 +424,16 @@ CASES = [
         words=("sign is wrong", "minus sign"),
     ),
     Case(
+        rule=objectives.LossForm(),
+        fault=Record(
+            columns={"Loss/total": FALLING}, rare=DONE, events=[{"kind": "loss_form", "step": 0, **DIVERGING}]
+        ),
+        healthy=settled("loss_form", term="distill", form="bounded", operation="sigmoid"),
+        severity="warning",
+        subject="distill",
+        words=("kl_div", "of softmax", "log_softmax"),
+    ),
+    Case(
         rule=objectives.NegativeLoss(),
         fault=floored(8 - np.linspace(0, 9, STEPS)),
         healthy=floored(8 * np.linspace(1, 0, STEPS) ** 3 - 1e-9),
@@ -551,6 +578,15 @@ CASES = [
         severity="warning",
         subject="net",
         words=("same places", "Shift the targets"),
+    ),
+    Case(
+        rule=objectives.InvertedWeights(),
+        fault=logits(weight_slope=np.full(40, 1.0)),
+        # Weights of inverse frequency, and a focal loss, go the other way.
+        healthy=logits(weight_slope=np.linspace(-1.0, 0.1, 40)),
+        severity="warning",
+        subject="net",
+        words=("to the power of 1", "rare ones", "Invert the weights"),
     ),
     Case(
         rule=objectives.TargetAmongInputs(),

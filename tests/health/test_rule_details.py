@@ -378,3 +378,24 @@ def test_few_evaluations_over_several_phases_show_overfitting(make):
     assert [found.step for found in rule(make({"Loss/total": np.ones(600)}, gaps, events=[PLAN, *phases]))] == [599]
     recovered = ({"Test/psnr_gap": np.array([8.0, 2.0])}, {"first": 299, "stride": 300})
     assert rule(make({"Loss/total": np.ones(600)}, recovered, events=[PLAN, *phases])) == ()
+
+
+DECLINES = {
+    "to below its start": ((0.05, 0.08, 0.04, -0.03, -0.1, -0.2, -0.3, -0.4), 1),
+    "up and down": ((0.05, 0.08, -0.4, 0.03, -0.3, 0.06, -0.2, -0.1), 0),
+    "above its start": ((0.2, 0.9, 0.8, 0.7, 0.65, 0.6, 0.55, 0.5), 0),
+    "of a few evaluations": ((0.05, 0.08, -0.1, -0.2, -0.4), 0),
+    "no larger than its noise": ((0.5, 0.51, 0.49, 0.5, 0.47, 0.48), 0),
+}
+
+
+@pytest.mark.parametrize(("scores", "count"), DECLINES.values(), ids=DECLINES)
+def test_a_score_that_declines_steadily_while_the_loss_falls_is_overfitted(scores, count, make):
+    loss = {"Loss/total": 2.3 * np.exp(-np.arange(640) / 200) + 0.1}
+    plan = {"kind": "plan", "step": 0, "steps": 640}
+    stride = 640 // len(scores)
+    history = make((loss, {}), ({"val/gain": np.array(scores)}, {"stride": stride}), events=[plan])
+    assert [found.subject for found in results.HeldOutGap()(history)] == ["val/gain"] * count
+    # What a policy earns goes up and down.
+    rewards = make((loss, {}), ({"val/reward": np.array(scores)}, {"stride": stride}), events=[plan])
+    assert results.HeldOutGap()(rewards) == ()

@@ -237,6 +237,18 @@ FORWARD = (
         "the first argument in standard deviations, of integers ten times the fraction that differs.",
     ),
     Metric(
+        name="Forward/<module>_evaluation_padding",
+        unit="",
+        meaning="Fraction of the sequences of an evaluation in which the padding is on the other side than in "
+        "training: a token that was only repeated at the end comes before others, or the other way round.",
+    ),
+    Metric(
+        name="Forward/<module>_evaluation_start",
+        unit="",
+        meaning="Fraction of the sequences of an evaluation that do not begin with the token with which all those of "
+        "the training began.",
+    ),
+    Metric(
         name="Forward/<module>_evaluation_output_std",
         unit="",
         meaning="As Forward/<module>_output_std, in the first forward of an evaluation.",
@@ -304,6 +316,12 @@ FORWARD = (
         name="Forward/<module>_target_share",
         unit="",
         meaning="Share of the most frequent of these classes: the accuracy of the best constant prediction.",
+    ),
+    Metric(
+        name="Forward/<module>_weight_slope",
+        unit="",
+        meaning="Exponent with which the weight of a class in the loss grows with its frequency: 0 for equal weights, "
+        "-1 for inverse frequencies, 1 for frequencies.",
     ),
     Metric(
         name="Forward/<module>_blank_share",

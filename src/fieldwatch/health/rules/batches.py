@@ -329,6 +329,9 @@ class EvaluationInput(HealthRule):
         unit="standard deviations, or tenths of the tokens",
         reason="times that begin at the end of their range are 1.7 away; other samples of the same tokens differ by 1",
     )
+    placed: float = threshold(
+        0.25, unit="fraction of the sequences", reason="single sequences may be unusual; a format concerns most"
+    )
     count: int = threshold(2, unit="evaluations", reason="a single batch may be unusual")
     remedy: ClassVar[str] = (
         "Apply the same normalization (mean, standard deviation, scaling to 0..1) in training and in evaluation: make "
@@ -340,7 +343,8 @@ class EvaluationInput(HealthRule):
         """Return one finding per module."""
         found: list[Finding] = []
         for item in tags.EVALUATION_INPUT_MEAN.parts(history.names()):
-            finding = self._judge(history, item) or self._by_column(history, item) or self._by_argument(history, item)
+            finding = self._by_place(history, item) or self._judge(history, item)
+            finding = finding or self._by_column(history, item) or self._by_argument(history, item)
             if finding is not None:
                 found.append(finding)
         return tuple(found)
@@ -364,6 +368,19 @@ class EvaluationInput(HealthRule):
         )
         step = history.step if severity == "warning" else int(history[names[2]].steps[self.count - 1])
         return self.finding(step, text, subject=item, severity=severity)
+
+    def _by_place(self, history: History, item: str) -> Finding | None:
+        """Return a finding if sequences are padded on the other side, or begin with another token."""
+        for family, text, remedy in _PLACES:
+            name = family.tag(item)
+            if name not in history or len(history[name]) < self.count:
+                continue
+            share = finite_median(history[name].values)
+            if share > self.placed:
+                text = f"{percent(share, 0)} of the sequences that '{item}' gets in evaluations {text}"
+                found = self.finding(int(history[name].steps[self.count - 1]), text, subject=item, severity="warning")
+                return replace(found, remedy=remedy)
+        return None
 
     def _by_column(self, history: History, item: str) -> Finding | None:
         """Return a finding if the columns have other means in evaluations, such as exchanged or missing ones."""
@@ -394,6 +411,26 @@ class EvaluationInput(HealthRule):
             f"evaluations than in training, by {number(shift, 2)} standard deviations: it is not the same input."
         )
         return self.finding(history.step, text, subject=item, severity="warning")
+
+
+_PLACES = (
+    (
+        tags.EVALUATION_PADDING,
+        "are padded on the other side than in training: what only filled the ends of sequences comes before their "
+        "tokens (or after them), where the model has never seen it.",
+        "Pad on the same side in training and in evaluation (padding_side of the tokenizer; for prompts that are "
+        "written on, pad the training sequences on the left, too), write on prompts of equal length together, or give "
+        "the model a mask of the padding.",
+    ),
+    (
+        tags.EVALUATION_START,
+        "do not begin with the token with which all sequences of the training began: the model has never seen such a "
+        "start.",
+        "Begin the sequences of evaluations with the same start token as those of the training (bos, sos, [CLS]): use "
+        "one function, or one tokenizer setting, for both.",
+    ),
+)
+"""Families of the shares of sequences whose tokens stand elsewhere in evaluations, with text and remedy."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,6 +18,7 @@ from fieldwatch.health.outcomes import (
     declared_baselines,
     direction_of,
     gain_over,
+    has_rewards,
     held_out_losses,
     held_out_metrics,
     implied_accuracy_gap,
@@ -171,6 +172,16 @@ class HeldOutGap(HealthRule):
     )
     gained: float = threshold(0.3, unit="fraction of the first loss", reason="of a smaller fall, much is noise")
     evaluations: int = threshold(3, unit="evaluations", reason="the first one may come before anything was learned")
+    course: int = threshold(6, unit="evaluations", reason="fewer show no course, only a few values")
+    downward: float = threshold(
+        0.75, unit="fraction of the evaluations behind the best", reason="each worse than the one before: no wobble"
+    )
+    noise: float = threshold(
+        5.0, unit="times the usual bend of the course", reason="larger than what single evaluations deviate by"
+    )
+    trained: float = threshold(
+        0.2, unit="fraction of the loss at the best evaluation", reason="what was learned since then is not little"
+    )
     remedy: ClassVar[str] = (
         "Use more data (samples, views, frames), check that every step draws another batch, regularize (weight decay, "
         "dropout) or take a smaller model, and keep the checkpoint with the best held-out score. Check that training "
@@ -181,7 +192,7 @@ class HeldOutGap(HealthRule):
         """Return findings at the end of the run."""
         if not finished(history):
             return ()
-        found = (*self._gaps(history), *self._risen(history)) or tuple(self._by_heart(history))
+        found = (*self._gaps(history), *self._risen(history), *self._fallen(history)) or tuple(self._by_heart(history))
         return found or (*self._of_likelihoods(history), *self._of_losses(history))
 
     def _gaps(self, history: History) -> Iterator[Finding]:
@@ -317,6 +328,35 @@ class HeldOutGap(HealthRule):
                     f"{name} rose from its best, {number(best)} at step {series.steps[at]:.0f}, to {number(last)}, "
                     "while the "
                     "training loss kept falling: the run is overfitting."
+                )
+                yield self.finding(int(series.steps[-1]), text, subject=name)
+
+    def _fallen(self, history: History) -> Iterator[Finding]:
+        """Yield held-out scores that fell from their best to below the first one, steadily, while the loss fell."""
+        if tags.TOTAL not in history or is_signed(history[tags.TOTAL].values) or has_rewards(history):
+            return
+        loss = history[tags.TOTAL]
+        for name, better in held_out_metrics(history).items():
+            series = history[name]
+            values = series.values
+            if better != "higher" or len(values) < self.course or not np.isfinite(values).all():
+                continue
+            at = int(np.argmax(values))
+            steps = np.diff(values[at:])
+            last = float(np.median(values[-2:]))
+            usual = float(np.median(np.abs(np.diff(values, 2))))
+            # What the run had gained, and more, is lost.
+            lost = float(values[0]) - last > float(values[at] - values[0])
+            steady = len(steps) > 2 and np.count_nonzero(steps < 0) >= self.downward * len(steps)
+            if not lost or not steady or values[at] - last < self.noise * usual:
+                continue
+            before = mean_until(loss.values, loss.steps, float(series.steps[at]))
+            after = mean_until(loss.values, loss.steps, float(series.steps[-1]))
+            if after < (1 - self.trained) * before:
+                text = (
+                    f"{name} fell from its best, {number(values[at])} at step {series.steps[at]:.0f}, to "
+                    f"{number(last)}, below its first value, while the training loss fell from {number(before)} to "
+                    f"{number(after)}: the run is overfitting."
                 )
                 yield self.finding(int(series.steps[-1]), text, subject=name)
 
