@@ -42,6 +42,8 @@ _LOSSES = frozenset({"loss"}).union(
     *(words for all_of in _NAMES_OF_LOSSES.values() for words in all_of if len(words) == 1)
 )
 """Single words in the names of metrics that are losses."""
+_LIKELIHOODS = frozenset(("likelihood", "loglik", "elbo"))
+"""Words in the names of metrics that are the negative of a loss."""
 _LEAST_SAME = 4
 """Recordings that have to agree before two series count as the same."""
 YES_NO = 0.02
@@ -397,6 +399,36 @@ def held_out_losses(history: History) -> Iterator[tuple[str, Series]]:
         known = words in by_words and direction_of(name, history) != "higher"
         if known and is_result(name, history) and not is_signed(by_words[words].values):
             yield name, by_words[words]
+
+
+def follows_training(name: str, history: History, share: float = 0.5, certain: float = 5.0) -> bool:
+    """Return whether a held-out result is the training loss on other data, and shows most of what training gained.
+
+    A loss that was learned before the first evaluation does not move afterwards; one of a density may have any value at
+    its best, so that only its fall says anything.
+
+    Args:
+        name: name of the result.
+        history: record of the run.
+        share: least part of the fall of the training loss that it shows.
+        certain: least fall of the training loss, in standard errors.
+    """
+    if tags.TOTAL not in history or len(tags.COMPONENT.parts(history.names())) > 1:
+        return False
+    total = history[tags.TOTAL].values
+    began, ended = loss_ends(total)
+    part = total[-max(len(total) // 10, 5) :]
+    error = float(np.nanstd(part)) / np.sqrt(len(part)) + float(np.nanstd(total[:5])) / np.sqrt(5)
+    if not began - ended > certain * error:
+        return False
+    last = finite_median(history[name].values[-3:])
+    words = name_words(name)
+    if words & _LIKELIHOODS:
+        last = -last
+    elif not words & _LOSSES and name not in dict(held_out_losses(history)):
+        return False
+    gained = began - ended
+    return abs(last - ended) < (1 - share) * gained
 
 
 def held_out_lag(history: History) -> float:

@@ -311,6 +311,10 @@ class HeldOutGap(HealthRule):
         if tags.TOTAL not in history:
             return
         loss = history[tags.TOTAL]
+        first, final = loss_ends(loss.values)
+        # In a game, what one player gains the other one loses.
+        if not is_signed(loss.values) and final > first:
+            return
         for name, better in held_out_metrics(history).items():
             series = history[name]
             if better != "lower" or len(series) < 3 or is_signed(series.values):
