@@ -80,6 +80,8 @@ _LOWER = frozenset(
         *("fail", "failed", "failure", "failures", "lost", "cost", "costs", "drift", "delay", "lag"),
     }
 )
+_SPREADS = frozenset(("std", "stddev", "stdev", "variance", "iqr"))
+"""Words in the names of metrics that say how far scores differ, not how good they are."""
 _DIFFERENCES = frozenset(("gap",))
 """Words in the names of metrics that are differences of two scores."""
 _PAIRS = frozenset(("cindex", "crossentropy", "winrate", "fscore", "logloss"))
@@ -117,6 +119,8 @@ def direction_of(name: str, history: History) -> Direction | None:
     if declared in ("higher", "lower"):
         return declared
     words = name_words(name)
+    if words & _SPREADS:
+        return None
     # A gap of two scores is none: it is better small, whatever they are.
     if words & _DIFFERENCES:
         return "lower"
@@ -425,7 +429,7 @@ def follows_training(name: str, history: History, share: float = 0.5, certain: f
     words = name_words(name)
     if words & _LIKELIHOODS:
         last = -last
-    elif not words & _LOSSES and name not in dict(held_out_losses(history)):
+    elif not words & _LOSSES:
         return False
     gained = began - ended
     return abs(last - ended) < (1 - share) * gained

@@ -371,15 +371,15 @@ class EvaluationInput(HealthRule):
 
     def _by_place(self, history: History, item: str) -> Finding | None:
         """Return a finding if sequences are padded on the other side, or begin with another token."""
-        for family, text, remedy in _PLACES:
-            name = family.tag(item)
+        for place in _PLACES:
+            name = place.family.tag(item)
             if name not in history or len(history[name]) < self.count:
                 continue
             share = finite_median(history[name].values)
             if share > self.placed:
-                text = f"{percent(share, 0)} of the sequences that '{item}' gets in evaluations {text}"
+                text = f"{percent(share, 0)} of the sequences that '{item}' gets in evaluations {place.text}"
                 found = self.finding(int(history[name].steps[self.count - 1]), text, subject=item, severity="warning")
-                return replace(found, remedy=remedy)
+                return replace(found, remedy=place.remedy)
         return None
 
     def _by_column(self, history: History, item: str) -> Finding | None:
@@ -413,24 +413,38 @@ class EvaluationInput(HealthRule):
         return self.finding(history.step, text, subject=item, severity="warning")
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Place:
+    """Share of an evaluation's sequences whose tokens stand elsewhere than in training.
+
+    Attributes:
+        family: its metrics.
+        text: what it means, behind "of the sequences that ... gets in evaluations".
+        remedy: what to do.
+    """
+
+    family: tags.Family
+    text: str
+    remedy: str
+
+
 _PLACES = (
-    (
-        tags.EVALUATION_PADDING,
-        "are padded on the other side than in training: what only filled the ends of sequences comes before their "
+    _Place(
+        family=tags.EVALUATION_PADDING,
+        text="are padded on the other side than in training: what only filled the ends of sequences comes before their "
         "tokens (or after them), where the model has never seen it.",
-        "Pad on the same side in training and in evaluation (padding_side of the tokenizer; for prompts that are "
-        "written on, pad the training sequences on the left, too), write on prompts of equal length together, or give "
-        "the model a mask of the padding.",
+        remedy="Pad on the same side in training and in evaluation (padding_side of the tokenizer; for prompts that "
+        "are written on, pad the training sequences on the left, too), write on prompts of equal length together, or "
+        "give the model a mask of the padding.",
     ),
-    (
-        tags.EVALUATION_START,
-        "do not begin with the token with which all sequences of the training began: the model has never seen such a "
-        "start.",
-        "Begin the sequences of evaluations with the same start token as those of the training (bos, sos, [CLS]): use "
-        "one function, or one tokenizer setting, for both.",
+    _Place(
+        family=tags.EVALUATION_START,
+        text="do not begin with the token with which all sequences of the training began: the model has never seen "
+        "such a start.",
+        remedy="Begin the sequences of evaluations with the same start token as those of the training (bos, sos, "
+        "[CLS]): use one function, or one tokenizer setting, for both.",
     ),
 )
-"""Families of the shares of sequences whose tokens stand elsewhere in evaluations, with text and remedy."""
 
 
 @dataclass(frozen=True, kw_only=True)

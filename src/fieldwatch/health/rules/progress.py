@@ -142,9 +142,12 @@ class NoProgress(HealthRule):
         rewards: dict[str, Direction] = {name: judged[name] for name in judged if core_words(name) & _REWARDS}
         if rewards and all(self._never_better(history[name].values) for name in rewards):
             judged = rewards
-        elif not judged or (fallen is not None and fallen > self.fall) or self._learned(history):
-            return ()
-        elif all(follows_training(name, history) for name in judged):
+        elif (
+            not judged
+            or (fallen is not None and fallen > self.fall)
+            or self._learned(history)
+            or all(follows_training(name, history) for name in judged)
+        ):
             return ()
         for name, better in judged.items():
             values = history[name].values
@@ -436,7 +439,8 @@ class RewardNotRising(HealthRule):
         "Check what the policy's loss maximizes: the sign of the loss (it minimizes minus the return), returns and "
         "advantages that belong to the executed actions and start at their step (rewards to come, not those of the "
         "past), log-probabilities of the actions that were executed, a critic that sees the rewards and the ends of "
-        "episodes; then the weight of the entropy and the learning rate."
+        "episodes, and a replay memory that stores copies of the states (an environment may change its arrays in "
+        "place); then the weight of the entropy and the learning rate."
     )
 
     def __call__(self, history: History) -> tuple[Finding, ...]:

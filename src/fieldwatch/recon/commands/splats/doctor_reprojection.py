@@ -328,8 +328,8 @@ def _changed(photos: Sequence[tuple[str, str]], count: int) -> Iterator[DataFind
         "Give these photos cameras of their own with the focal length at which they were taken (COLMAP: no shared "
         "intrinsics, then 'colmap bundle_adjuster'), or leave them out: they were zoomed or cropped."
         if zoomed
-        else "Turn these photos back (a viewer may have applied or dropped the EXIF orientation), or register the photos "
-        "as they are now with COLMAP."
+        else "Turn these photos back (a viewer may have applied or dropped the EXIF orientation), or register the "
+        "photos as they are now with COLMAP."
     )
     yield DataFinding(
         name="content",
@@ -352,8 +352,8 @@ def _unlike(usual: float, count: int) -> Iterator[DataFinding]:
                 f"the {count} photos hardly have the colors of the points that they observe (correlation {usual:.2f}): "
                 "something covers or moves in the photos, or they are not those of the model."
             ),
-            remedy="Mask what moves or occludes the scene (people, cars; a masks folder), exclude such photos, or use the "
-            "photos with which the model was made.",
+            remedy="Mask what moves or occludes the scene (people, cars; a masks folder), exclude such photos, or use "
+            "the photos with which the model was made.",
         )
 
 
