@@ -533,8 +533,9 @@ CASES = [
     ),
     Case(
         rule=chance.OutputsGrow(),
-        fault=forward(results=MEMORIZED, output_std=np.geomspace(0.1, 1e3, 40)),
-        healthy=forward(results=MEMORIZED, output_std=np.linspace(0.1, 1.0, 40)),
+        fault=forward(2.3 + np.arange(STEPS) / 100, results=MEMORIZED, output_std=np.geomspace(0.1, 1e3, 40)),
+        # What is learned by heart grows, too, while its loss falls.
+        healthy=forward(results=MEMORIZED, output_std=np.geomspace(0.1, 1e3, 40)),
         severity="warning",
         subject="net",
         words=("diverge", "discount"),

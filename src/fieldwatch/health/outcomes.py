@@ -64,7 +64,8 @@ _HIGHER = frozenset(
         *("concordance", "silhouette", "sharpe"),
         *("likelihood", "loglik", "elbo", "purity", "nmi", "ari", "coverage", "similarity", "quality"),
         *("skill", "nse", "kge", "cindex", "fidelity", "winrate", "fscore", "fbeta", "gain", "gains"),
-        *("match", "matched", "matches", "won", "survived"),
+        *("match", "matched", "matches", "won", "survived", "found", "detected", "retrieved", "reached", "completed"),
+        *("passed", "answered", "recovered", "decoded", "identified", "guessed", "delivered", "uplift"),
     }
 )
 _LOWER = frozenset(
@@ -92,6 +93,8 @@ _CENTERED = (
     # Skill scores are improvements on a reference, as a fraction of its error (Nash and Sutcliffe: of the mean).
     *("skill", "nse"),
 )
+_GAINS = frozenset(("gain", "gains", "uplift"))
+"""Words in the names of metrics that are differences to a result without the model, in any unit."""
 NATURAL: Mapping[str, float] = MappingProxyType(
     {**{str(word): 0.0 for word in _CENTERED}, "auc": 0.5, "auroc": 0.5, "concordance": 0.5, "cindex": 0.5},
 )
@@ -105,6 +108,16 @@ CLASS_SUM_BOUND = 0.01
 CLASS_SUM_REASON = "the gradient of a cross-entropy sums to exactly 0 over the classes; this is rounding of half types"
 _SAME_FACTOR = 0.02
 """Relative deviation of the factor between squared errors and the loss from step to step: rounding of subsampling."""
+
+
+def is_gain(name: str) -> bool:
+    """Return whether a metric is the gain over a result without the model, which is 0 if nothing was learned."""
+    return bool(name_words(name) & _GAINS)
+
+
+def is_relative_error(name: str) -> bool:
+    """Return whether a metric is an error relative to the size of what is predicted, which is 1 for a prediction of 0."""
+    return {"relative", "error"} <= name_words(name)
 
 
 def declared_baselines(history: History) -> Mapping[str, Mapping[str, Any]]:

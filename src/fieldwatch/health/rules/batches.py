@@ -10,7 +10,7 @@ from fieldwatch.base import number, percent
 from fieldwatch.health.finding import Finding, Severity
 from fieldwatch.health.outcomes import has_improved, has_rewards, held_out_lag, is_evaluated, single_loss
 from fieldwatch.health.rule import HealthRule
-from fieldwatch.health.rules.poor_results import ends_poorly, learned_by_heart
+from fieldwatch.health.rules.poor_results import ends_poorly, is_good, learned_by_heart
 from fieldwatch.health.rules.rates import highest_rate
 from fieldwatch.health.thresholds import threshold
 from fieldwatch.health.window import finished, finite_median, first_sustained, is_signed, on_steps
@@ -329,6 +329,9 @@ class EvaluationInput(HealthRule):
         unit="standard deviations, or tenths of the tokens",
         reason="times that begin at the end of their range are 1.7 away; other samples of the same tokens differ by 1",
     )
+    right: float = threshold(
+        0.95, unit="fraction", reason="a model that is right so often all the same does not mind where padding stands"
+    )
     placed: float = threshold(
         0.25, unit="fraction of the sequences", reason="single sequences may be unusual; a format concerns most"
     )
@@ -378,8 +381,10 @@ class EvaluationInput(HealthRule):
             share = finite_median(history[name].values)
             if share > self.placed:
                 text = f"{percent(share, 0)} of the sequences that '{item}' gets in evaluations {place.text}"
-                found = self.finding(int(history[name].steps[self.count - 1]), text, subject=item, severity="warning")
-                return replace(found, remedy=place.remedy)
+                # A model that answers well all the same does not mind.
+                severity: Severity = "warning" if finished(history) and not is_good(history, self.right) else "note"
+                step = history.step if severity == "warning" else int(history[name].steps[self.count - 1])
+                return replace(self.finding(step, text, subject=item, severity=severity), remedy=place.remedy)
         return None
 
     def _by_column(self, history: History, item: str) -> Finding | None:

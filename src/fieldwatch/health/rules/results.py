@@ -22,6 +22,8 @@ from fieldwatch.health.outcomes import (
     held_out_losses,
     held_out_metrics,
     implied_accuracy_gap,
+    is_gain,
+    is_relative_error,
     is_training,
     loss_ends,
     mean_until,
@@ -53,6 +55,12 @@ class WorseThanNothing(HealthRule):
     margin: float = threshold(
         0.05, unit="fraction of the baseline", reason="less than 5 % better than a guess is within the noise of a guess"
     )
+    relative: float = threshold(
+        0.15, unit="below a relative error of 1", reason="that of predicting 0; at 0.85, under 30 % is explained"
+    )
+    nothing: float = threshold(
+        0.005, unit="gain", reason="as a fraction, in decibels or in nats, a gain of nearly 0 is none"
+    )
     remedy: ClassVar[str] = (
         "Do not use this result. Check that inputs and targets (labels, images, poses, axes) belong together and are "
         "read in the right order and convention (`fieldwatch doctor --data` checks the data of the pipelines), that "
@@ -67,12 +75,18 @@ class WorseThanNothing(HealthRule):
         for name, (value, better, source) in self._known(history).items():
             last = float(history[name].values[-1])
             # Metrics whose baseline is 0 have a scale of 1.
-            if gain_over(value, last, better) > self.margin * (abs(value) or 1.0):
+            if gain_over(value, last, better) > self._margin(name) * (abs(value) or 1.0):
                 continue
             worse = "no better" if gain_over(value, last, better) >= 0 else "worse"
             text = f"{name} ended at {number(last)}, {worse} than the trivial baseline of {number(value)} ({source})."
             findings.append(self.finding(int(history[name].steps[-1]), text, subject=name))
         return tuple(findings)
+
+    def _margin(self, name: str) -> float:
+        """Return how much better than its baseline a metric has to be, as a fraction of the baseline."""
+        if is_gain(name):
+            return self.nothing
+        return self.relative if is_relative_error(name) else self.margin
 
     def _known(self, history: History) -> dict[str, tuple[float, Direction, str]]:
         """Return baseline, direction and source by metric."""
@@ -112,6 +126,10 @@ def _natural_baselines(history: History) -> Iterator[tuple[str, tuple[float, Dir
         known = [NATURAL[word] for word in name_words(name) if word in NATURAL]
         if known and float(np.nanmax(np.abs(values[-3:]))) <= _NATURAL_RANGE:
             yield name, (known[0], "higher", "of a prediction without information")
+        elif is_relative_error(name) and float(np.nanmin(values)) >= 0:
+            yield name, (1.0, "lower", "of predicting 0 everywhere")
+        elif is_gain(name):
+            yield name, (0.0, "higher", "of no gain")
         elif share is not None and _is_plain_accuracy(name) and float(np.nanmin(values)) >= 0:
             yield name, (share * whole(values), "higher", "of always predicting the most frequent class")
 
