@@ -757,11 +757,11 @@ VARIANTS = [
     ),
     Case(
         rule=progress.NoProgress(),
-        # Nobody knows whether "found" is better high or low: it stands still, and the loss falls to nothing.
-        fault=forward(results={"val/found": np.array([0.31, 0.29, 0.3, 0.3, 0.29])}),
-        healthy=forward(results={"val/found": np.array([0.31, 0.4, 0.5, 0.55, 0.56])}),
+        # Nobody knows whether "kept" is better high or low: it stands still, and the loss falls to nothing.
+        fault=forward(results={"val/kept": np.array([0.31, 0.29, 0.3, 0.3, 0.29])}),
+        healthy=forward(results={"val/kept": np.array([0.31, 0.4, 0.5, 0.55, 0.56])}),
         severity="warning",
-        subject="val/found",
+        subject="val/kept",
         words=("not improved", "fell from", "targets"),
     ),
     Case(
@@ -786,19 +786,19 @@ VARIANTS = [
     ),
     Case(
         rule=progress.NoProgress(),
-        fault=forward(results={"val/found": np.array([0.05, 0.04, 0.04, 0.02, 0.01])}, loss=2.3 - FALLING / 10),
-        healthy=forward(results={"val/found": np.array([0.97, 0.98, 0.97, 0.98, 0.98])}, loss=2.3 - FALLING / 10),
+        fault=forward(results={"val/kept": np.array([0.05, 0.04, 0.04, 0.02, 0.01])}, loss=2.3 - FALLING / 10),
+        healthy=forward(results={"val/kept": np.array([0.97, 0.98, 0.97, 0.98, 0.98])}, loss=2.3 - FALLING / 10),
         severity="warning",
-        subject="val/found",
+        subject="val/kept",
         words=("not improved", "fell by only", "learned nothing", "learning rate"),
     ),
     Case(
         rule=progress.NoProgress(),
-        fault=forward(results={"val/found": np.array([0.31, 0.29, 0.3, 0.3, 0.29]), "val/beta": np.full(5, 0.5)}),
+        fault=forward(results={"val/kept": np.array([0.31, 0.29, 0.3, 0.3, 0.29]), "val/beta": np.full(5, 0.5)}),
         # A setting that is recorded with the evaluations never changes, and is no result.
         healthy=forward(results={"val/beta": np.full(5, 0.5)}),
         severity="warning",
-        subject="val/found",
+        subject="val/kept",
         words=("not improved", "targets"),
     ),
     Case(

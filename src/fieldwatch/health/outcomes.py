@@ -116,7 +116,7 @@ def is_gain(name: str) -> bool:
 
 
 def is_relative_error(name: str) -> bool:
-    """Return whether a metric is an error relative to the size of what is predicted, which is 1 for a prediction of 0."""
+    """Return whether a metric is an error relative to the size of its target, which is 1 for a prediction of 0."""
     return {"relative", "error"} <= name_words(name)
 
 

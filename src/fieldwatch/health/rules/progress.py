@@ -321,8 +321,8 @@ class NoProgress(HealthRule):
     def _is_good(self, name: str, better: Direction, history: History) -> bool:
         """Return whether a fraction was near 1 from the first evaluation on, so that it could not improve."""
         values = history[name].values
-        known = better == "higher" and bool(name_words(name) & (FRACTIONS | ACCURACIES))
-        return known and float(values.min()) / whole(values) > 1 - self.both
+        known = bool(name_words(name) & (FRACTIONS | ACCURACIES)) or self._is_share(values)
+        return better == "higher" and known and float(values.min()) / whole(values) > 1 - self.both
 
     def _never_better(self, rewards: NDArray[np.float64]) -> bool:
         """Return whether no evaluation was better than the first one by more than noise."""
