@@ -96,7 +96,6 @@ EXPLAINS: Mapping[str, frozenset[str]] = MappingProxyType(
         "DoubtfulData": _RESULTS | {"WrongSample", "SampleSpike", "LossNotDecreasing"},
         "LossJump": _RESULTS | {"LossSpike", "LossOscillating", "SampleSpike", "ParameterDrift", "GradientExploding"},
         "MapsDisagree": _RESULTS,
-        "EvaluationInput": _RESULTS | {"EvaluationOutput"},
         "InvertedWeights": _RESULTS,
         "OutputsGrow": _RESULTS | _LOSSES,
         "FrozenBody": _RESULTS | _UNTRAINED,

@@ -35,7 +35,7 @@ from fieldwatch.health.outcomes import (
 from fieldwatch.health.rule import HealthRule
 from fieldwatch.health.thresholds import threshold
 from fieldwatch.health.window import finished, finite_median, is_signed
-from fieldwatch.record import History, tags
+from fieldwatch.record import History, Series, tags
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,6 +166,14 @@ class HeldOutGap(HealthRule):
     share: float = threshold(
         0.2, unit="difference of metrics in [0, 1]", reason="a fifth of all samples is right only because it was seen"
     )
+    kept: float = threshold(
+        0.3,
+        unit="difference of metrics in [0, 1]",
+        reason="few samples are learned by heart, and held-out data may gain by them up to the end",
+    )
+    near: float = threshold(
+        0.05, unit="difference of metrics in [0, 1]", reason="from its best: a result that was not lost again"
+    )
     ratio: float = threshold(3.0, unit="times the training value", reason="for errors and losses of any scale")
     rise: float = threshold(
         1.3, unit="times the best held-out loss", reason="a held-out loss wobbles by less between evaluations"
@@ -227,7 +235,7 @@ class HeldOutGap(HealthRule):
             better = direction_of(name, history)
             seen = float(history[train].values[-1])
             unseen = float(history[name].values[-1])
-            if better and self._is_far(name, seen, unseen, better):
+            if better and self._is_far(name, seen, unseen, better, self._share(history[name])):
                 text = f"{name} ended at {number(unseen)}, {train} at {number(seen)}: held-out data gain far less."
                 yield self.finding(int(history[name].steps[-1]), text, subject=name)
 
@@ -250,7 +258,7 @@ class HeldOutGap(HealthRule):
             last = float(history[name].values[-1])
             is_loss = better == "lower" and "loss" in core_words(name)
             missed = implied_accuracy_gap(history, name, ended)
-            if missed > self.share or (is_loss and last > self.high * began):
+            if missed > self._share(history[name]) or (is_loss and last > self.high * began):
                 text = (
                     f"{name} ended at {number(last)}, although {tags.TOTAL} fell from {number(began)} to "
                     f"{number(ended)}: the "
@@ -313,7 +321,13 @@ class HeldOutGap(HealthRule):
             )
             yield self.finding(int(history[name].steps[-1]), text, subject=name)
 
-    def _is_far(self, name: str, seen: float, unseen: float, better: Direction) -> bool:
+    def _share(self, series: Series) -> float:
+        """Return how far a fraction may be below that of the training: further while it is at its best."""
+        best = float(np.nanmax(series.values))
+        last = float(series.values[-1])
+        return self.kept if best - last <= self.near * max(best, 1.0) else self.share
+
+    def _is_far(self, name: str, seen: float, unseen: float, better: Direction, share: float) -> bool:
         gap = gain_over(unseen, seen, better)
         if "psnr" in name.lower():
             return gap > self.decibels
@@ -321,7 +335,7 @@ class HeldOutGap(HealthRule):
             # Only fractions have a scale that needs no unit.
             most = 100.0 if max(seen, unseen) > 1 and core_words(name) & FRACTIONS else 1.0
             bounded = min(seen, unseen) >= 0 or (seen > 0 and bool(name_words(name) & set(NATURAL)))
-            return bounded and max(seen, unseen) <= most and gap > self.share * most
+            return bounded and max(seen, unseen) <= most and gap > share * most
         return seen > 0 and unseen > self.ratio * seen and unseen - seen > self.share * abs(seen)
 
     def _risen(self, history: History) -> Iterator[Finding]:
