@@ -211,7 +211,7 @@ CASES = [
         words=("between samples", "constant prediction", "labels"),
     ),
     Case(
-        rule=batches.EvaluationInput(),
+        rule=evaluations.EvaluationInput(),
         fault=forward(
             results=MEMORIZED,
             input_mean=noise(),
@@ -231,7 +231,7 @@ CASES = [
         words=("normalized differently", "mean 120", "same normalization"),
     ),
     Case(
-        rule=batches.EvaluationInput(),
+        rule=evaluations.EvaluationInput(),
         fault=forward(evaluation_input_mean=noise(4), evaluation_padding=np.full(4, 0.6)),
         healthy=forward(evaluation_input_mean=noise(4), evaluation_padding=np.array([0.0, 0.1, 0.5, 0.0])),
         severity="warning",
@@ -239,7 +239,7 @@ CASES = [
         words=("60%", "other side", "padding_side"),
     ),
     Case(
-        rule=batches.EvaluationInput(),
+        rule=evaluations.EvaluationInput(),
         fault=forward(evaluation_input_mean=noise(4), evaluation_start=np.full(4, 1.0)),
         healthy=forward(evaluation_input_mean=noise(4), evaluation_start=np.zeros(4)),
         severity="warning",
@@ -247,7 +247,7 @@ CASES = [
         words=("100%", "do not begin with the token", "start token"),
     ),
     Case(
-        rule=batches.EvaluationOutput(),
+        rule=evaluations.EvaluationOutput(),
         fault=answered(output=0.3),
         healthy=answered(output=0.8),
         severity="warning",
@@ -255,7 +255,7 @@ CASES = [
         words=("deviation of 0.3 in evaluations", "training and evaluation differ", "batch norms"),
     ),
     Case(
-        rule=batches.EvaluationOutput(),
+        rule=evaluations.EvaluationOutput(),
         fault=answered(output=1.0, shift=2.0),
         # Inputs of another scale have other outputs, which another rule reports.
         healthy=answered(output=1.0, shift=2.0, given=3.0),
@@ -717,7 +717,7 @@ VARIANTS = [
         words=("stood still", "lowered too early", "ReduceLROnPlateau"),
     ),
     Case(
-        rule=batches.EvaluationInput(),
+        rule=evaluations.EvaluationInput(),
         fault=forward(results=MEMORIZED, evaluation_input_mean=noise(4), evaluation_argument_shift=np.full(4, 8.0)),
         healthy=forward(results=MEMORIZED, evaluation_input_mean=noise(4), evaluation_argument_shift=np.full(4, 1.7)),
         severity="warning",
@@ -879,7 +879,7 @@ def test_every_rule_of_these_modules_is_planted():
 
 
 MAY_BE_MEANT = [
-    *(batches.SameBatch, batches.EvaluationInput, batches.BatchOfOne, batches.InputScale),
+    *(batches.SameBatch, evaluations.EvaluationInput, batches.BatchOfOne, batches.InputScale),
     *(objectives.SamplesIgnored, objectives.UnmixedBatches, settings.OddSetting, settings.FrozenBody),
 ]
 

@@ -222,8 +222,7 @@ FORWARD = (
     Metric(
         name="Forward/<module>_evaluation_input_shift",
         unit="",
-        meaning="Mean distance of the input's columns in an evaluation from their means in training, in standard "
-        "deviations of the column.",
+        meaning="Mean distance of the input's columns in an evaluation from those of the training, in deviations.",
     ),
     Metric(
         name="Forward/<module>_output_std",
@@ -239,14 +238,12 @@ FORWARD = (
     Metric(
         name="Forward/<module>_evaluation_padding",
         unit="",
-        meaning="Fraction of the sequences of an evaluation in which the padding is on the other side than in "
-        "training: a token that was only repeated at the end comes before others, or the other way round.",
+        meaning="Fraction of an evaluation's sequences that are padded on the other side than those of the training.",
     ),
     Metric(
         name="Forward/<module>_evaluation_start",
         unit="",
-        meaning="Fraction of the sequences of an evaluation that do not begin with the token with which all those of "
-        "the training began.",
+        meaning="Fraction of an evaluation's sequences without the token with which all of the training began.",
     ),
     Metric(
         name="Forward/<module>_evaluation_output_std",
@@ -256,8 +253,7 @@ FORWARD = (
     Metric(
         name="Forward/<module>_evaluation_output_shift",
         unit="",
-        meaning="How far the means of the outputs' columns in an evaluation are from those of the last measured "
-        "training forward, in their standard deviations, on average.",
+        meaning="The same of the output's columns, compared with the last training forward that was measured.",
     ),
     Metric(
         name="Forward/<module>_copied_input",
@@ -280,8 +276,7 @@ FORWARD = (
     Metric(
         name="Forward/<module>_class_sum",
         unit="",
-        meaning="Sum of the output's gradient over the classes, divided by the sum of its absolute values; 0 for a "
-        "cross-entropy of classes.",
+        meaning="Sum of the output's gradient over the classes, as a fraction of its size; 0 for a cross-entropy.",
     ),
     Metric(
         name="Forward/<module>_batch_sum",
@@ -304,8 +299,7 @@ FORWARD = (
     Metric(
         name="Forward/<module>_target_entropy",
         unit="nats",
-        meaning="Entropy of these classes over all measured steps so far: the cross-entropy of the best constant "
-        "prediction.",
+        meaning="Entropy of these classes over all measured steps: the cross-entropy of the best constant.",
     ),
     Metric(
         name="Forward/<module>_batch_entropy",
@@ -320,8 +314,7 @@ FORWARD = (
     Metric(
         name="Forward/<module>_weight_slope",
         unit="",
-        meaning="Exponent with which the weight of a class in the loss grows with its frequency: 0 for equal weights, "
-        "-1 for inverse frequencies, 1 for frequencies.",
+        meaning="Exponent of a class's frequency in its weight in the loss: 0 for equal weights, -1 for the inverse.",
     ),
     Metric(
         name="Forward/<module>_blank_share",

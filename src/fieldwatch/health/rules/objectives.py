@@ -20,8 +20,8 @@ from fieldwatch.health.outcomes import (
     single_loss,
 )
 from fieldwatch.health.rule import HealthRule
-from fieldwatch.health.rules.batches import EvaluationOutput
 from fieldwatch.health.rules.chance import falls_short
+from fieldwatch.health.rules.evaluations import EvaluationOutput
 from fieldwatch.health.rules.poor_results import ends_poorly
 from fieldwatch.health.thresholds import threshold
 from fieldwatch.health.window import finished, finite_median, first_sustained, is_signed
