@@ -64,7 +64,8 @@ class WorseThanNothing(HealthRule):
     remedy: ClassVar[str] = (
         "Do not use this result. Check that inputs and targets (labels, images, poses, axes) belong together and are "
         "read in the right order and convention (`fieldwatch doctor --data` checks the data of the pipelines), that "
-        "the loss depends on the input, and that the learning rate is neither far too high nor far too low."
+        "the loss depends on the input, that no term outweighs the one that teaches the result (its weight, a ramp, a "
+        "threshold), and that the learning rate is neither far too high nor far too low."
     )
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
@@ -211,7 +212,8 @@ class HeldOutGap(HealthRule):
     remedy: ClassVar[str] = (
         "Use more data (samples, views, frames), check that every step draws another batch, regularize (weight decay, "
         "dropout) or take a smaller model, and keep the checkpoint with the best held-out score. Check that training "
-        "and held-out data agree in targets (labels, order, shift) and preprocessing; for views, the poses."
+        "and held-out data agree in targets (labels, order, shift) and preprocessing, and that what is evaluated is what "
+        "was trained (an average of the weights needs the statistics of its norms, too); for views, the poses."
     )
 
     def __call__(self, history: History) -> tuple[Finding, ...]:

@@ -160,8 +160,8 @@ class FramesWorseThanNothing(results.WorseThanNothing):
         if [finding.subject for finding in found] != [self.frames]:
             return found
         remedy = (
-            "Train on more of the frames: with --data-split 9_9_10, nine of ten are trained on. Frames far from all "
-            f"trained ones cannot be known. {self.remedy}"
+            "Train on more of the frames: leave out --data-split, or raise its first number (7_7_8, the default, trains "
+            f"on seven of eight). Frames far from all trained ones cannot be known. {self.remedy}"
         )
         return tuple(replace(finding, remedy=remedy) for finding in found)
 
