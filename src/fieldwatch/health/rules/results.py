@@ -212,8 +212,8 @@ class HeldOutGap(HealthRule):
     remedy: ClassVar[str] = (
         "Use more data (samples, views, frames), check that every step draws another batch, regularize (weight decay, "
         "dropout) or take a smaller model, and keep the checkpoint with the best held-out score. Check that training "
-        "and held-out data agree in targets (labels, order, shift) and preprocessing, and that what is evaluated is what "
-        "was trained (an average of the weights needs the statistics of its norms, too); for views, the poses."
+        "and held-out data agree in targets (labels, order, shift) and preprocessing, and that what is evaluated is "
+        "what was trained (an average of the weights needs the statistics of its norms, too); for views, the poses."
     )
 
     def __call__(self, history: History) -> tuple[Finding, ...]:

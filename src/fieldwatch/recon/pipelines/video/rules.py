@@ -160,8 +160,8 @@ class FramesWorseThanNothing(results.WorseThanNothing):
         if [finding.subject for finding in found] != [self.frames]:
             return found
         remedy = (
-            "Train on more of the frames: leave out --data-split, or raise its first number (7_7_8, the default, trains "
-            f"on seven of eight). Frames far from all trained ones cannot be known. {self.remedy}"
+            "Train on more of the frames: leave out --data-split, or raise its first number (7_7_8, the default, "
+            f"trains on seven of eight). Frames far from all trained ones cannot be known. {self.remedy}"
         )
         return tuple(replace(finding, remedy=remedy) for finding in found)
 
