@@ -10,6 +10,7 @@ import torch
 from fieldwatch.recon.data import SolidUnion, check_normal_maps, ring_cameras, synthetic_normal_maps
 from fieldwatch.recon.data.normal_maps import PlacedShape
 from fieldwatch.recon.data.normal_maps.agreement import median_disagreement, outward_share
+from fieldwatch.recon.data.normal_maps.axes import Convention
 from fieldwatch.recon.data.normal_maps.hull import visual_hull
 from fieldwatch.recon.data.normal_maps.layout import mask_holes
 from fieldwatch.recon.data.solids.shapes import RoundedBox, Sphere
@@ -132,6 +133,18 @@ def test_normals_of_the_world_are_told_from_those_of_the_camera(healthy, signs):
     (check,) = check_normal_maps(worldly)
     assert check.name == "axes"
     assert "world axes" in check.message
+    assert "--space world" in check.remedy
+
+
+def test_a_space_that_was_given_wrongly_is_taken_back(healthy):
+    # What a reader makes of normals in camera axes if it takes them for those of the world.
+    mistaken = each(
+        healthy, lambda _, v: replace(v, normals=v.normals @ v.camera.world_from_camera[:3, :3].to(v.normals))
+    )
+    (check,) = check_normal_maps(replace(mistaken, convention=Convention(space="world")))
+    assert check.name == "axes"
+    assert "--axes" in check.remedy
+    assert "--space camera" in check.remedy
 
 
 def test_normals_across_the_outline_add_up_to_one(ball):

@@ -291,7 +291,9 @@ def _axes(normal_set: NormalSet, hull: Hull | None) -> NormalCheck | None:
         same = replace(best, pixel_center=current.pixel_center) == current
         if same:
             return None
-        remedy = f"Read the files with {best.flags}."
+        # The flag that was given has to be taken back: without it, the space is camera.
+        back = " --space camera" if current.space == "world" and best.space == "camera" else ""
+        remedy = f"Read the files with {best.flags}{back}."
         after = score
     across = ""
     if hull is not None and after is not now:
