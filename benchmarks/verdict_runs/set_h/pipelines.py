@@ -17,7 +17,7 @@ from verdict_runs import scenes
 from verdict_runs.cases import Fault, Healthy, Plant
 from verdict_runs.commands import NORMALS, SPLATS, VIDEO, Command, run_command, spot_normals
 from verdict_runs.phrases import BLOWN, GAP, LOUD, STUCK
-from verdict_runs.scenes import REAL, Spoil, normal_files, observe, read_registered, write_registered
+from verdict_runs.scenes import Spoil, normal_files, observe, read_registered, write_registered
 
 Array = np.ndarray
 

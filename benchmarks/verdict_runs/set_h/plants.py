@@ -67,7 +67,8 @@ LOOPS: tuple[Plant, ...] = (
         "moths sampler with a weight per species",
         named(
             WORSE,
-            rf"{STUCK}|{GAP}|sampler|same (samples?|pictures?|batch)|repeat|distinct|few (samples|pictures)|never (drawn|seen)",
+            rf"{STUCK}|{GAP}|sampler|same (samples?|pictures?|batch)|repeat|distinct|"
+            r"few (samples|pictures)|never (drawn|seen)",
             rf"sampler|weights?|draw|repeat|shuffl|more data|{INPUTS}",
         ),
         sampler="species",
@@ -158,7 +159,7 @@ LOOPS: tuple[Plant, ...] = (
         named(
             WORSE,
             rf"{STUCK}|{LOUD}|scale|unit|chain|derivative|equation|residual",
-            rf"scale|unit|chain|derivative|equation|residual|weight|normali[sz]",
+            r"scale|unit|chain|derivative|equation|residual|weight|normali[sz]",
         ),
         slopes="as scaled",
     ),
@@ -178,7 +179,7 @@ LOOPS: tuple[Plant, ...] = (
         named(
             MISMATCH,
             rf"{GAP}|{STUCK}|\blog|exp\b|unit|scale|transform",
-            rf"\blog|exp\b|unit|scale|transform|invers|same|evaluat",
+            r"\blog|exp\b|unit|scale|transform|invers|same|evaluat",
         ),
         answers="logarithms",
     ),
@@ -240,7 +241,7 @@ LOOPS: tuple[Plant, ...] = (
         named(
             TERMS,
             rf"{LOUD}|{BLOWN}|negative|below zero|learned weight|{STUCK}|minimi[sz]",
-            rf"weight|regulari[sz]|bound|positive|negative|softplus|clamp|constrain|sign",
+            r"weight|regulari[sz]|bound|positive|negative|softplus|clamp|constrain|sign",
         ),
         weighed="freely",
     ),
@@ -250,7 +251,7 @@ LOOPS: tuple[Plant, ...] = (
         named(
             SHAPE,
             rf"{STUCK}|{GAP}|shar(e|ed|ing)|same (module|parameter|head)|identical|duplicate|tied|{LOUD}|capacity",
-            rf"head|shar(e|ed)|separate|copy|duplicate|own|tied|module",
+            r"head|shar(e|ed)|separate|copy|duplicate|own|tied|module",
         ),
         heads="one",
     ),
@@ -268,7 +269,7 @@ LOOPS: tuple[Plant, ...] = (
         named(
             NUMBERS,
             rf"{STUCK}|{GAP}|{LOUD}|{COLLAPSE}|variance|logvar|divergence|latent|posterior|\bkl\b",
-            rf"variance|logvar|exp\b|std|reparam|divergence|latent|\bkl\b",
+            r"variance|logvar|exp\b|std|reparam|divergence|latent|\bkl\b",
         ),
         spread="logarithm",
     ),

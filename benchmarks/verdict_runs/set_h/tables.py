@@ -25,7 +25,7 @@ def sales(seed: int, count: int, salt: int) -> tuple[Tensor, Tensor, Tensor]:
     return shop, columns, (3.5 + level[shop] + effect + 0.45 * torch.randn(count, generator=draw)).exp()
 
 
-def ledger(  # noqa: PLR0915  a script as people write it
+def ledger(
     folder: Path,
     seed: int,
     *,
@@ -48,7 +48,7 @@ def ledger(  # noqa: PLR0915  a script as people write it
         lr: learning rate.
         encoded: rows from which the mean of a shop is taken in training: "out of fold", or "all rows".
         answers: what the model answers: "dollars", or the "logarithms" that it was trained on.
-        patience: what its patience of 6 counts: "epochs" without a better validation, or "batches" without a lower loss.
+        patience: what it is patient for, 6 times: "epochs" with no better validation, or "batches" with no lower loss.
         rows: number of training rows.
         folds: number of folds, each with a model of its own; 0 for a single split.
         most: largest number of epochs.
@@ -77,10 +77,9 @@ def ledger(  # noqa: PLR0915  a script as people write it
         known = torch.ones(rows, dtype=torch.bool)
         known[valid] = False
         train = everything[known]
-        gbm = nn.Sequential(
-            nn.Linear(6, 64), nn.ReLU(), nn.Dropout(0.1), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 1)
-        )
-        nn.init.constant_(gbm[5].bias, float(target.mean()))
+        last = nn.Linear(64, 1)
+        gbm = nn.Sequential(nn.Linear(6, 64), nn.ReLU(), nn.Dropout(0.1), nn.Linear(64, 64), nn.ReLU(), last)
+        nn.init.constant_(last.bias, float(target.mean()))
         optim = torch.optim.AdamW(gbm.parameters(), lr=lr, weight_decay=0.01)
         loader = ResumableLoader(
             torch.utils.data.TensorDataset(inputs[train], target[train]), batch_size=64, seed=seed, drop_last=True
@@ -104,6 +103,7 @@ def ledger(  # noqa: PLR0915  a script as people write it
                     run.end_step()
                     if patience == "batches" and waited >= 6:
                         return gbm
+                error = math.inf
                 with run.evaluation("validation"), torch.no_grad():
                     gbm.eval()
                     error = float(functional.l1_loss(gbm(inputs[valid])[:, 0], target[valid]))
@@ -303,12 +303,11 @@ def tides(
     hours = np.arange(3200)
     level = 1.5 + np.sin(2 * np.pi * hours / 12.42) + 0.4 * np.sin(2 * np.pi * hours / 23.93)
     level = level + 0.3 * np.sin(2 * np.pi * hours / 340) + 0.05 * draw.normal(size=len(hours))
-    early = level[:2400].copy()
-    read = draw.random(len(early)) > 0.22
+    before = hours[:2400]
+    read = draw.random(len(before)) > 0.22
+    early = level[:2400][read]
     if gaps == "filled":
-        early = np.interp(hours[:2400], hours[:2400][read], early[read])
-    else:
-        early = early[read]
+        early = np.interp(before, before[read], early)
     middle = early.mean()
     spread = early.std()
 

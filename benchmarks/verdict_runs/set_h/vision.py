@@ -66,7 +66,7 @@ class Branch(nn.Module):
         return x + (change if self.training else (1 - self.left_out) * change)
 
 
-def moths(  # noqa: PLR0915  a script as people write it
+def moths(
     folder: Path,
     seed: int,
     *,
@@ -173,7 +173,7 @@ def moths(  # noqa: PLR0915  a script as people write it
 
 
 def gatherings(seed: int, count: int, salt: int, most: int = 14) -> tuple[Tensor, Tensor, Tensor]:
-    """Return pictures of a crowd [n, 1, 24, 24], the density of heads of the same size, and how many heads there are."""
+    """Return pictures of crowds [n, 1, 24, 24], densities of heads of the same size, and numbers of heads."""
     draw = torch.Generator().manual_seed(67 * seed + salt)
     grid = torch.arange(24.0)
     pictures = torch.zeros(count, 24, 24)

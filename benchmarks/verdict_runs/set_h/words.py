@@ -1,7 +1,7 @@
-"""Words and sounds: names in sentences of word pieces, a dialect for a model that knows the language, whales in stereo."""
+"""Words and sounds: tags of words cut into pieces, a dialect of a known language, whales in stereo."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -39,7 +39,7 @@ def cut(words: list[int]) -> tuple[list[int], list[int]]:
     return pieces, owners
 
 
-def pieces(  # noqa: PLR0915  a script as people write it
+def pieces(
     folder: Path,
     seed: int,
     *,
@@ -192,9 +192,7 @@ def dialect(
     if rank:
         reader.embed.requires_grad_(requires_grad=False)
         for i in (0, 2):
-            layer = reader.encoder[i]
-            assert isinstance(layer, nn.Linear)  # noqa: S101  for the type checker
-            reader.encoder[i] = LowRank(layer, rank)
+            reader.encoder[i] = LowRank(cast("nn.Linear", reader.encoder[i]), rank)
     new = [p for name, p in reader.named_parameters() if p.requires_grad and (head in name or rank)]
     old = [p for name, p in reader.named_parameters() if p.requires_grad and not (head in name or rank)]
     groups: list[dict[str, Any]] = [{"params": new, "lr": lr}, {"params": old, "lr": 1e-5}]
@@ -231,7 +229,7 @@ class Rounded(torch.autograd.Function):
         return (weights / step).round() * step
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:  # noqa: ARG004  the same
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:  # noqa: ARG004  the signature of torch
         """Pass the gradient on."""
         return grads[0], None
 
