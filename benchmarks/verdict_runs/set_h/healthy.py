@@ -35,7 +35,7 @@ HEALTHY: tuple[Healthy, ...] = (
     MOTHS.healthy("moths branches left out", left_out=0.2),
     MOTHS.healthy("moths drawn by their rarity", sampler="picture"),
     dataclasses.replace(MOTHS, good=0.7).healthy("moths one label of five wrong", wrong=0.2),
-    MOTHS_IN_PARTS.healthy("moths eight exposures, norms of groups", norm="group"),
+    MOTHS_IN_PARTS.healthy("moths eight exposures"),
     CROWDS.healthy("crowds few heads first", easy_first=True),
     ORGANS.healthy("organs"),
     CURRENTS.healthy("currents"),

@@ -52,10 +52,10 @@ class Caught(torch.utils.data.Dataset[tuple[Tensor, Tensor]]):
 class Branch(nn.Module):
     """A residual branch that is left out now and then."""
 
-    def __init__(self, width: int, norm: str, left_out: float) -> None:
+    def __init__(self, width: int, left_out: float) -> None:
         super().__init__()
         self.left_out = left_out
-        self.norm = nn.BatchNorm2d(width) if norm == "batch" else nn.GroupNorm(4, width)
+        self.norm = nn.BatchNorm2d(width)
         self.conv = nn.Conv2d(width, width, 3, padding=1)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -73,7 +73,6 @@ def moths(
     lr: float = 3e-3,
     in_place: bool = False,
     sampler: str = "none",
-    norm: str = "batch",
     at_once: int = 48,
     exposures: int = 1,
     cleared: str = "before each update",
@@ -92,7 +91,6 @@ def moths(
         lr: learning rate.
         in_place: whether the augmentation changes the stored pictures.
         sampler: weights of the weighted sampler: one per "picture" or one per "species"; "none" for a plain order.
-        norm: "batch" or "group".
         at_once: pictures in a batch.
         exposures: batches per update.
         cleared: when gradients are cleared: "before each update", or "before each batch".
@@ -109,9 +107,9 @@ def moths(
     data = Caught(pictures, species, in_place=in_place)
     net = nn.Sequential(
         nn.Conv2d(1, 16, 3, stride=2, padding=1),
-        Branch(16, norm, left_out),
-        Branch(16, norm, left_out),
-        nn.BatchNorm2d(16) if norm == "batch" else nn.GroupNorm(4, 16),
+        Branch(16, left_out),
+        Branch(16, left_out),
+        nn.BatchNorm2d(16),
         nn.ReLU(),
         nn.AvgPool2d(3),
         nn.Flatten(),
