@@ -12,7 +12,12 @@ from numpy.typing import NDArray
 from scipy import ndimage
 from torch import Tensor
 
-from fieldwatch.recon.data.normal_maps.agreement import NormalTransform, median_disagreement, outward_share
+from fieldwatch.recon.data.normal_maps.agreement import (
+    NormalTransform,
+    median_disagreement,
+    outward_share,
+    spread_views,
+)
 from fieldwatch.recon.data.normal_maps.axes import Choices, Convention
 from fieldwatch.recon.data.normal_maps.conventions import (
     GOOD,
@@ -245,7 +250,8 @@ def _unit_length(views: Sequence[NormalView]) -> NormalCheck | None:
 def _facing(views: Sequence[NormalView], noise: float) -> NormalCheck | None:
     shares = {}
     for view in views:
-        cosine = (view.normals * view.camera.directions().to(view.normals)).sum(-1)[view.valid]
+        rays = view.camera.directions_at(view.valid).to(view.normals)
+        cosine = (view.normals[view.valid] * rays).sum(-1)
         shares[view.name] = float((cosine > 0).double().mean()) if len(cosine) else 0.0
     # Noise turns normals near the outline away from the camera.
     allowed = 1 - _MIN_FACING_SHARE + _AWAY_PER_DEGREE * noise
@@ -262,7 +268,7 @@ def _facing(views: Sequence[NormalView], noise: float) -> NormalCheck | None:
 
 def _axes(normal_set: NormalSet, hull: Hull | None) -> NormalCheck | None:
     """Check axes, space and channels by mask outlines and facing, and name those that explain the maps."""
-    views = normal_set.views
+    views = spread_views(normal_set.views)
     current = normal_set.convention or Convention()
     raw = [in_file(view, current) for view in views]
     evidence = Evidence(raw)
@@ -270,7 +276,7 @@ def _axes(normal_set: NormalSet, hull: Hull | None) -> NormalCheck | None:
         return None
     now = evidence.score(current)
     space = None if normal_set.posed else "camera"
-    best, score, _ = best_convention(raw, Choices(space=space), current)
+    best, score, _ = best_convention(raw, Choices(space=space), current, evidence)
     if now.value >= GOOD and (score is None or score.value < now.value + _CLEARLY):
         return None
     correction: dict[str, str] = {}
@@ -429,11 +435,13 @@ def _false_holes(view: NormalView) -> int:
     labels, count = cast("tuple[NDArray[np.int32], int]", ndimage.label(holes.numpy()))
     if not count:
         return 0
-    rays = torch.nn.functional.normalize(view.camera.directions().to(view.normals), dim=-1)
-    cosine = (view.normals * rays).sum(-1).numpy()
     valid = view.valid.numpy()
     # All holes at once: masks may have thousands of specks. Around a hole of the object, the surface turns away from
     # the camera; the rim of a hole are the valid pixels that share a side with it.
+    rim = torch.from_numpy(np.asarray(ndimage.binary_dilation(labels > 0), np.bool_) & valid)
+    cosine = np.zeros(labels.shape)
+    rays = torch.nn.functional.normalize(view.camera.directions_at(rim).to(view.normals), dim=-1)
+    cosine[rim.numpy()] = (view.normals[rim] * rays).sum(-1).numpy()
     sums = np.zeros(count + 1)
     rims = np.zeros(count + 1)
     padded = np.pad(labels, 1)

@@ -6,10 +6,12 @@ backdrop (see `plain_backdrop`), the surroundings need not fill the border: the 
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float64
+from jaxtyping import Bool, Float64, Int32
+from numpy.typing import NDArray
 from scipy import ndimage
 from torch.nn.functional import adaptive_avg_pool2d, interpolate
 
@@ -59,7 +61,7 @@ def plain_surroundings(photos: PhotoSet, ball: TargetBall) -> Surroundings | Non
         return None
     photos = photos.having(memory_budget=0)
     found: dict[int, Bool[np.ndarray, "rows columns"]] = {}
-    colors: dict[int, Float64[np.ndarray, "3"]] = {}
+    colors: dict[int, Float64[np.ndarray, 3]] = {}
     for index in photos.train:
         found[index], color = _plain_border(_reduced(photos[index].image))
         if color is not None:
@@ -106,7 +108,7 @@ def _largest_color(
     image: Float64[np.ndarray, "rows columns 3"], flat: Bool[np.ndarray, "rows columns"]
 ) -> Float64[np.ndarray, "3"] | None:
     """Return the median color of the largest region without texture that touches the border."""
-    labels, count = ndimage.label(_from_border(flat))
+    labels, count = _labeled(_from_border(flat))
     if not count:
         return None
     largest = np.bincount(labels.ravel())[1:].argmax() + 1
@@ -115,9 +117,14 @@ def _largest_color(
 
 def _from_border(mask: Bool[np.ndarray, "rows columns"]) -> Bool[np.ndarray, "rows columns"]:
     """Return the part of a mask that is connected to the border of the image."""
-    labels, _ = ndimage.label(mask)
+    labels, _ = _labeled(mask)
     edges = np.concatenate([labels[0], labels[-1], labels[:, 0], labels[:, -1]])
     return mask & np.isin(labels, edges[edges > 0])
+
+
+def _labeled(mask: Bool[np.ndarray, "rows columns"]) -> tuple[Int32[np.ndarray, "rows columns"], int]:
+    """Return the connected parts of a mask, numbered from 1, and how many there are."""
+    return cast("tuple[NDArray[np.int32], int]", ndimage.label(mask))
 
 
 def _same_color(colors: Float64[np.ndarray, "n 3"], middle: Float64[np.ndarray, "3"]) -> Bool[np.ndarray, " n"]:
@@ -125,7 +132,7 @@ def _same_color(colors: Float64[np.ndarray, "n 3"], middle: Float64[np.ndarray, 
     gains = (colors @ middle) / max(float(middle @ middle), 1e-9)
     # A black backdrop has no brightness to compare.
     bounded = gains.clip(1 / _LARGEST_GAIN, _LARGEST_GAIN)
-    return (np.abs(colors - bounded[:, None] * middle) <= TOLERANCE).all(1)
+    return np.asarray((np.abs(colors - bounded[:, None] * middle) <= TOLERANCE).all(1), np.bool_)
 
 
 def _looked_at(photos: PhotoSet, ball: TargetBall, shown: Mapping[int, Bool[np.ndarray, "rows columns"]]) -> float:

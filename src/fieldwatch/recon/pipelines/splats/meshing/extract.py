@@ -140,7 +140,7 @@ def extract_mesh(
 
 
 def _closes(foreground: Foreground, cameras: Sequence[Camera]) -> bool:
-    """Return whether the surface should be closed: neither a scene around the cameras, nor an object with a hidden side."""
+    """Return whether the surface should be closed: it is neither a scene, nor an object with a hidden side."""
     center = torch.from_numpy(foreground.box.middle)
     return foreground.kind != "seen" and seen_from_all_sides(cameras, center)
 

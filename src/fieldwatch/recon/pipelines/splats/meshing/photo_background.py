@@ -64,10 +64,9 @@ class PhotoBackground:
         """
         if self.surroundings is not None:
             red, green, blue = (round(255 * float(value)) for value in self.surroundings.color)
-            return [
-                f"plain surroundings of one color, RGB ({red}, {green}, {blue}), are left out with {carved} opaque "
-                f"Gaussians: photos do not tell how far away they are; --surroundings keep meshes them"
-            ]
+            color = f"RGB ({red}, {green}, {blue})"
+            note = f"plain surroundings of one color, {color}, are left out with {carved} opaque Gaussians: photos do "
+            return [note + "not tell how far away they are; --surroundings keep meshes them"]
         if not carved:
             return []
         return [f"{carved} opaque Gaussians are skipped: the {len(self.hull)} transparent photos show background there"]
