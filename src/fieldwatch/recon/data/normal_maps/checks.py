@@ -30,6 +30,7 @@ from fieldwatch.recon.data.normal_maps.conventions import (
 from fieldwatch.recon.data.normal_maps.findings import MIN_COVERED_SHARE, MIN_VIEWS, NormalCheck, listed, of_views
 from fieldwatch.recon.data.normal_maps.hull import Hull, visual_hull
 from fieldwatch.recon.data.normal_maps.hull_checks import bounds, pixel_center, silhouettes
+from fieldwatch.recon.data.normal_maps.integrability import integrability_gap
 from fieldwatch.recon.data.normal_maps.layout import mask_holes
 from fieldwatch.recon.data.normal_maps.model import NormalSet, NormalView
 from fieldwatch.recon.geometry import normals_from_depth
@@ -51,15 +52,17 @@ _REWRITE = (
 )
 _SAID_NOISE = 1.5  # degrees about each axis from which noise is a finding
 _MUCH_NOISE = 8.0  # degrees from which it is a warning
+_MAX_GAP = 0.7  # degrees around loops; exact maps have 0.0 to 0.6, and smooth errors of 5 degrees 0.8
+_GAP_PER_DEGREE = 0.5  # of a smooth error with one wave over the picture, at most; others leave a third of it
 _AWAY_PER_DEGREE = 0.006  # share of normals that noise of a degree turns away from the camera
 _SPECK = 16  # largest number of connected pixels that is a speck of a mask
 _MAX_SPECKS = 20  # per view; thin parts of an object may be cut into a few pieces
 _MAX_SPECK_SHARE = 0.01  # share of a mask that makes specks an error
 _CONSEQUENCES = {  # checks that fail as a consequence of another one, and are not reported with it
     "not_finite": ("overlap",),
-    "overlap": ("axes", "turned", "cross_view", "depth", "holes"),
-    "axes": ("turned", "facing", "cross_view", "depth", "holes", "noise"),
-    "turned": ("facing", "cross_view", "depth"),
+    "overlap": ("axes", "turned", "cross_view", "depth", "holes", "integrability"),
+    "axes": ("turned", "facing", "cross_view", "depth", "holes", "noise", "integrability"),
+    "turned": ("facing", "cross_view", "depth", "integrability"),
     "rotation": ("hull", "silhouettes", "cross_view", "pixel_center"),
     "silhouettes": ("cross_view", "pixel_center"),
     "hull": ("silhouettes", "cross_view", "pixel_center"),
@@ -78,8 +81,9 @@ def check_normal_maps(normal_set: NormalSet) -> tuple[NormalCheck, ...]:
     The checks cover camera rotations, lengths of normals, black masks, specks and holes of masks, NaN, normals that
     face away from the camera, the axes of the normals (against mask outlines and across views), normals missing in the
     masks, the extent of the visual hull and its agreement with the masks, the pixel center, the agreement of normals
-    across views, the agreement of depth and normals, and noise. Problems that follow from another reported problem are
-    omitted, and what masks or poses would be needed for is not checked in sets without them.
+    across views, the agreement of depth and normals, noise, and errors that change slowly over the picture. Problems
+    that follow from another reported problem are omitted, and what masks or poses would be needed for is not checked in
+    sets without them.
     """
     has_normals = any(bool(view.known.any()) for view in normal_set.views)
     results = [_rotation(normal_set.views), _empty(normal_set.views), _specks(normal_set.views)]
@@ -102,7 +106,7 @@ def _of_seen(normal_set: NormalSet, *, has_normals: bool) -> list[NormalCheck | 
     results: list[NormalCheck | None] = []
     if has_normals:
         results += [check(views) for check in (_unit_length, _not_finite, _depth)]
-        results += [_facing(views, _noise_level(normal_set)), _noise(normal_set)]
+        results += [_facing(views, _noise_level(normal_set)), _noise(normal_set), _smooth_error(normal_set)]
     if has_normals and normal_set.silhouettes:
         results += [_overlap(views)]
     if normal_set.silhouettes and normal_set.posed:
@@ -137,6 +141,26 @@ def _noise(normal_set: NormalSet) -> NormalCheck | None:
             "maps of estimators have: fine details of the surface will be lost in it."
         ),
         remedy=("More views, or maps of more light directions, average it out; --noise states the level yourself."),
+    )
+
+
+def _smooth_error(normal_set: NormalSet) -> NormalCheck | None:
+    """Find errors that change slowly over the picture: normals that are not those of one surface."""
+    gap = integrability_gap(normal_set.views, _noise_level(normal_set))
+    if gap is None or gap < _MAX_GAP:
+        return None
+    return NormalCheck(
+        name="integrability",
+        severity="note",
+        message=(
+            "the normals of a view are not those of one surface, as if they had errors of at "
+            f"least {gap / _GAP_PER_DEGREE:.1f} degrees that change slowly over the picture: the surface cannot be "
+            "more accurate than they are."
+        ),
+        remedy=(
+            "Better maps, such as those of photometric stereo, or more views. An object of many parts in few pixels "
+            "has such gaps at the edges of its parts, too."
+        ),
     )
 
 
