@@ -93,10 +93,9 @@ def test_gray_around_a_table_is_found_whatever_the_exposure() -> None:
 
 
 def test_its_hull_keeps_ball_and_table_and_carves_a_shell() -> None:
-    scene = photos()
-    surroundings = found_in(scene)
+    surroundings = found_in(photos())
     assert surroundings is not None
-    hull = VisualHull.of_surroundings(scene, surroundings)
+    hull = VisualHull.of_backgrounds(CAMERAS, [surroundings.in_photo(i, SIZE, SIZE) for i in range(COUNT)])
     turns = torch.linspace(0, 2 * math.pi, 25, dtype=torch.float64)[:-1]
     circle = torch.stack([turns.cos(), turns.sin(), torch.zeros_like(turns)], -1)
     down = torch.tensor([0.0, 0.0, -RADIUS])

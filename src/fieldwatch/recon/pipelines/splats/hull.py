@@ -1,6 +1,7 @@
 """Visual hull of transparent photos: no opaque surface is where they show the background."""
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Self
 
@@ -12,7 +13,6 @@ from torch.nn import functional
 
 from fieldwatch.recon.data import PhotoSet
 from fieldwatch.recon.geometry import Camera
-from fieldwatch.recon.pipelines.splats.surroundings import Surroundings
 
 VOTES = 2
 """Number of photos that must show the background at a point for it to count as empty; a single one may be wrong."""
@@ -96,16 +96,12 @@ class VisualHull:
         return cls(silhouettes)
 
     @classmethod
-    def of_surroundings(cls, photos: PhotoSet, surroundings: Surroundings) -> Self:
-        """Build the hull from the plain surroundings in the training photos.
+    def of_backgrounds(cls, cameras: Iterable[Camera], backgrounds: Iterable[Bool[Tensor, "height width"]]) -> Self:
+        """Build the hull from the pixels that show the background, for each camera.
 
-        Colors are less certain than alpha, so that a share of the photos must show them.
+        Colors are less certain than alpha, so that a share of the photos must show it.
         """
-        silhouettes: list[_Silhouette] = []
-        for index in photos.train:
-            camera = photos.cameras[index]
-            covered = ~surroundings.in_photo(index, camera.height, camera.width)
-            silhouettes.append(_silhouette(camera, covered))
+        silhouettes = [_silhouette(camera, ~shown) for camera, shown in zip(cameras, backgrounds, strict=True)]
         return cls(silhouettes, max(VOTES, math.ceil(_SHARE * len(silhouettes))))
 
     def __len__(self) -> int:

@@ -42,7 +42,12 @@ class PhotoBackground:
         surroundings = None if ball is None else plain_surroundings(photos, ball)
         if ball is None or surroundings is None:
             return by_alpha
-        hull = VisualHull.of_surroundings(photos, surroundings)
+        cameras = [photos.cameras[index] for index in photos.train]
+        backgrounds = (
+            surroundings.in_photo(index, camera.height, camera.width)
+            for index, camera in zip(photos.train, cameras, strict=True)
+        )
+        hull = VisualHull.of_backgrounds(cameras, backgrounds)
         # The color may be that of the object itself: then little of what the cameras look at would be left.
         if _left_in_ball(model, hull, ball) < _LEAST_LEFT:
             return by_alpha
