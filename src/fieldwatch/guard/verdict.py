@@ -48,11 +48,15 @@ class Verdict:
     def refused(self, norm: Float[Tensor, ""] | None = None) -> Float[Tensor, ""]:
         """Return 1.0 on the device if the step must be refused, else 0.0; does not synchronize.
 
-        ``x - x`` is 0 for every finite x and NaN otherwise, and only NaN differs from itself.
+        ``x - x`` and ``0 * x`` are 0 for every finite x and NaN otherwise, and only NaN differs from itself.
 
         Args:
             norm: total gradient norm to check as well; None checks only the probe.
         """
+        if norm is not None and norm.is_cuda and (norm.device, norm.dtype) == (self._probe.device, self._probe.dtype):
+            # norm + 0 * (probe - norm), in one launch.
+            gap = torch.lerp(norm, self._probe, 0.0)
+            return gap.ne_(gap).float()
         # A sum with a non-finite summand is non-finite: a single test covers loss and gradients.
         probe = self._probe if norm is None else self._probe + norm
         # On a CPU, reading the value takes less time than three more operations.

@@ -128,6 +128,9 @@ class Terms:
             name: Term(weight.detach() if isinstance(weight, Tensor) else weight, value.detach())
             for name, (weight, value) in self._terms.items()
         }
+        # A replay changes weights or listens: it must see a total that is computed again.
+        if self._total is not None and not _changes and not _listeners:
+            detached._total = self._total.detach()
         return detached
 
     @classmethod

@@ -7,6 +7,7 @@ import torch
 
 from fake_cuda.emulator import FORWARD, REVERSE, SHUFFLED
 from fieldwatch.recon.render import VisibleAdam, image_similarity
+from fieldwatch.recon.render.gpu import MOST_LISTED
 from fieldwatch.recon.render.similarity import image_similarity_reference
 
 pytestmark = pytest.mark.pretended
@@ -67,19 +68,38 @@ def random_rows(step):
 )
 def test_adam_moves_the_rows_that_the_cpu_moves(fake_cuda, visible):
     on_cpu, _ = steps("cpu", visible, refused=(2,))
-    on_gpu, optimizer = steps("cuda", visible, refused=(2,))
-    for a, b in zip(on_gpu, on_cpu, strict=True):
-        torch.testing.assert_close(a.detach().cpu(), b.detach(), rtol=1e-5, atol=1e-6)
+    several = []
+    for order in (FORWARD, REVERSE, SHUFFLED):
+        fake_cuda.emulator.order = order
+        on_gpu, optimizer = steps("cuda", visible, refused=(2,))
+        several.append([leaf.detach().cpu() for leaf in on_gpu])
+    for a, b in zip(several[0], on_cpu, strict=True):
+        torch.testing.assert_close(a, b.detach(), rtol=1e-5, atol=1e-6)
+    for other in several[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(several[0], other, strict=True))
     assert {float(state["step"].cpu()) for state in optimizer.state.values()} == {3.0}
 
 
 def test_a_step_of_adam_waits_for_nothing(fake_cuda):
-    leaves, optimizer = steps("cuda", random_rows)
+    _, optimizer = steps("cuda", random_rows)
     before = fake_cuda.ledger.copy()
     optimizer.step()
     counted = fake_cuda.ledger.since(before)
     assert counted.waits.total() == 0
-    assert counted.launches["adam_visible"] == len(leaves)
+    assert counted.launches == {"adam_visible": 1}
+
+
+def test_more_parameters_than_fit_into_a_launch_are_all_moved(fake_cuda):
+    leaves = [torch.zeros(3, device="cuda", requires_grad=True) for _ in range(MOST_LISTED + 2)]
+    optimizer = VisibleAdam(leaves, lr=0.1)
+    for leaf in leaves:
+        leaf.grad = torch.ones_like(leaf)
+    optimizer.step()  # with a trial of the kernel
+    before = fake_cuda.ledger.copy()
+    optimizer.step()
+    assert fake_cuda.ledger.since(before).launches == {"adam_visible": 2}
+    for leaf in leaves:
+        torch.testing.assert_close(leaf.detach().cpu(), torch.full((3,), -0.2))
 
 
 def test_state_of_a_cpu_goes_on_on_the_gpu(fake_cuda):

@@ -21,7 +21,8 @@
  *  - DEVICE is a function for kernels. Templates are allowed. A DEVICE function may contain phases.
  *  - Blocks and threads have one dimension: BLOCK, BLOCKS, THREAD. Indices into tensors are 64 bits wide.
  *  - Parameters are numbers (int, int64_t, float, double) and pointers to them or to uint8_t. `const` pointers are read.
- *    A missing tensor is a null pointer.
+ *    A missing tensor is a null pointer. List<const float *> or List<double> is a parameter of up to MOST_LISTED tensors
+ *    or numbers, and `name.at[2]` is one of them; those that are not given are null or 0.
  *  - Atomics exist for integers only: atomicAdd, atomicMax, atomicMin, atomicOr. Sums of floats have a fixed order, so
  *    that results repeat to the bit: they do not depend on the order in which blocks and threads run.
  *  - No warp shuffles, no dynamic shared memory, no library headers. Functions: sqrtf, expf, exp2f, logf, log2f, fabsf,
@@ -32,6 +33,12 @@
  * another one writes in the same phase. */
 #ifndef FIELDWATCH_KERNEL_H
 #define FIELDWATCH_KERNEL_H
+
+#define MOST_LISTED 16
+
+template <class T> struct List {
+    T at[MOST_LISTED];
+};
 
 #ifdef __CUDACC__
 
