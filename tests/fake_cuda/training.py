@@ -200,11 +200,12 @@ def _watched(training: Training, at_step: AtStep) -> Iterator[None]:
         updated = update(step, *optimizers, **options)
         now = STATE.ledger.copy()
         training.steps += [now.since(before) for before in last]
-        last[:] = [now]
         training.optimizers |= {type(optimizer).__name__ for optimizer in optimizers}
         total = step.terms.total
         # Not a read of the device, which would count as a wait.
         training.losses.append(float(total.values if isinstance(total, DeviceTensor) else total))
+        # After the total, which the step itself does not ask for.
+        last[:] = [STATE.ledger.copy()]
         return updated
 
     with mock.patch.object(Step, "update", watched):

@@ -55,7 +55,7 @@ def _launch(rows: list[_Row], visible: Bool[Tensor, " n"] | None, refused: Tenso
         return
     sizes = [row.parameter.numel() for row in rows]
     ends = list(itertools.accumulate(-(-size // _THREADS) for size in sizes))
-    widths = [row.parameter[:1].numel() for row in rows]
+    widths = [row.parameter[:1].numel() if row.parameter.dim() else 1 for row in rows]
     counted = torch.empty(len(rows), device=rows[0].parameter.device)
     gradients = [row.gradient for row in rows]
     steps = [row.state["step"] for row in rows]
@@ -141,9 +141,7 @@ class VisibleAdam(Optimizer):
     def _step_on_gpu(self, parameters: list[Tensor], refused: Tensor | None) -> None:
         """Update the visible rows by one kernel for all parameters; the host waits for nothing."""
         group_of = {parameter: group for group in self.param_groups for parameter in group["params"]}
-        rows = [
-            _Row.of(each, self._state_of(each, each.device), group_of[each]) for each in parameters if each.numel()
-        ]
+        rows = [_Row.of(each, self._state_of(each, each.device), group_of[each]) for each in parameters if each.numel()]
         mask = self._mask(parameters[0])
         for start in range(0, len(rows), MOST_LISTED):
             _launch(rows[start : start + MOST_LISTED], mask, refused)
@@ -225,3 +223,43 @@ def _step_rows(parameter: Tensor, ids: Int[Tensor, " visible"], state: dict[str,
     state["exp_avg_sq"][ids] = square
     # Indexed assignment: `parameter[ids]` alone is a copy.
     parameter[ids] -= constants.rate * mean / (square.sqrt() / constants.root + constants.eps)
+
+
+class OneLaunchAdam(torch.optim.Adam):
+    """torch's fused Adam for parameters on a GPU, with one launch of our own kernel for all parameter groups.
+
+    State and checkpoints are those of `torch.optim.Adam`, whose kernels update the parameters where ours do not work.
+
+    Args:
+        params: parameters or groups.
+        lr: learning rate.
+    """
+
+    def __init__(self, params: Iterable[Any], lr: float) -> None:
+        super().__init__(params, lr=lr, fused=True)
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Update all parameters with a gradient; return the loss of the closure."""
+        group_of = {parameter: group for group in self.param_groups for parameter in group["params"]}
+        parameters = [parameter for parameter in group_of if parameter.grad is not None]
+        plain = all(_is_plain(group) for group in self.param_groups) and getattr(self, "grad_scale", None) is None
+        if closure is not None or not parameters or not plain or not all(map(_has_kernel, parameters)):
+            return super().step(closure)
+        rows = [_Row.of(each, self._state_with(each), group_of[each]) for each in parameters if each.numel()]
+        for start in range(0, len(rows), MOST_LISTED):
+            _launch(rows[start : start + MOST_LISTED], None, getattr(self, "found_inf", None))
+        return None
+
+    def _state_with(self, parameter: Tensor) -> dict[str, Any]:
+        state = self.state[parameter]
+        if not state:
+            state["step"] = torch.zeros((), device=parameter.device)
+            state["exp_avg"] = torch.zeros_like(parameter)
+            state["exp_avg_sq"] = torch.zeros_like(parameter)
+        return state
+
+
+def _is_plain(group: dict[str, Any]) -> bool:
+    """Return whether Adam is that of the paper."""
+    return not (group["weight_decay"] or group["amsgrad"] or group["maximize"] or isinstance(group["lr"], Tensor))

@@ -1,12 +1,13 @@
 """SSIM and Adam by our own GPU kernels: values of torch's operations, in any order of threads, without a wait."""
 
 import copy
+import math
 
 import pytest
 import torch
 
 from fake_cuda.emulator import FORWARD, REVERSE, SHUFFLED
-from fieldwatch.recon.render import VisibleAdam, image_similarity
+from fieldwatch.recon.render import VisibleAdam, image_similarity, photo_loss
 from fieldwatch.recon.render.gpu import MOST_LISTED
 from fieldwatch.recon.render.similarity import image_similarity_reference
 
@@ -18,6 +19,13 @@ def compared(compare, image, photo):
     l1, ssim = compare(leaf, photo)
     (gradient,) = torch.autograd.grad(0.8 * l1 - 0.2 * ssim, leaf)
     return [l1.detach().cpu(), ssim.detach().cpu(), gradient.cpu()]
+
+
+def loss_and_gradient(image, photo):
+    leaf = image.clone().requires_grad_()
+    found = photo_loss(leaf, photo, 0.3)
+    (gradient,) = torch.autograd.grad(2 * found.loss, leaf)
+    return [found.loss.detach().cpu(), gradient.cpu()], found.psnr
 
 
 @pytest.mark.parametrize("size", [(1, 1), (16, 16), (5, 40), (33, 17)])
@@ -33,6 +41,24 @@ def test_similarity_is_that_of_the_reference_in_every_order(fake_cuda, size):
         several.append(compared(image_similarity, image.to("cuda"), photo.to("cuda")))
     for found, value in zip(several[0], wanted, strict=True):
         torch.testing.assert_close(found, value, rtol=1e-4, atol=1e-6)
+    for other in several[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(several[0], other, strict=True))
+
+
+@pytest.mark.parametrize("size", [(1, 1), (5, 40), (90, 70)])
+def test_the_photo_loss_is_that_of_a_cpu_in_every_order(fake_cuda, size):
+    chance = torch.Generator().manual_seed(1)
+    photo = torch.rand(*size, 3, generator=chance)
+    image = (photo + 0.2 * torch.randn(*size, 3, generator=chance)).clamp(0, 1)
+    wanted, _ = loss_and_gradient(image, photo)
+    several = []
+    for order in (FORWARD, REVERSE, SHUFFLED):
+        fake_cuda.emulator.order = order
+        found, psnr = loss_and_gradient(image.to("cuda"), photo.to("cuda"))
+        several.append([*found, psnr.cpu()])
+    for found, value in zip(several[0], wanted, strict=False):
+        torch.testing.assert_close(found, value, rtol=1e-4, atol=1e-6)
+    assert float(several[0][-1]) == pytest.approx(-10 * math.log10(float((image - photo).square().mean())), rel=1e-4)
     for other in several[1:]:
         assert all(torch.equal(a, b) for a, b in zip(several[0], other, strict=True))
 

@@ -176,5 +176,6 @@ def render_on_device(
 def _drawn(rays_to_render: RaysToRender, search: StrideSearch) -> tuple[Tensor, Tensor | None]:
     """Return the random numbers that place the samples of all rays."""
     count = len(rays_to_render.batch)
-    jitter = rays_to_render.jitter(count)
-    return jitter, rays_to_render.noise(count, search.empty_samples + 1) if search.empty_samples else None
+    if not search.empty_samples:
+        return rays_to_render.jitter(count), None
+    return rays_to_render.jitter_and_noise(count, search.empty_samples + 1)

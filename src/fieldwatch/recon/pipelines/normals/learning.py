@@ -5,6 +5,7 @@ from torch.optim import Adam, Optimizer
 from fieldwatch.recon.pipelines.normals.config import NormalsConfig
 from fieldwatch.recon.pipelines.normals.model import NormalsModel
 from fieldwatch.recon.pipelines.normals.schedule import NormalsSchedule
+from fieldwatch.recon.render import OneLaunchAdam
 
 TABLE_BETAS = (0.9, 0.99)
 TABLE_EPS = 1e-15
@@ -36,7 +37,9 @@ class NormalsOptimizers:
         # In the order of the parameter groups below, whose learning rates are set in every step.
         self._base = [rates.lr_table or rates.lr, rates.lr]
         # Fused: on a GPU the kernel itself then skips a refused update, without a device-to-host sync (decision 0004).
-        self.field = Adam([table, {"params": network, "name": "network"}], lr=rates.lr, fused=True)
+        parameters = [table, {"params": network, "name": "network"}]
+        on_gpu = groups["table"][0].is_cuda
+        self.field = OneLaunchAdam(parameters, rates.lr) if on_gpu else Adam(parameters, lr=rates.lr, fused=True)
         learned = model.poses.learned_parameters()
         self.poses = Adam([{"params": learned, "name": "poses"}], lr=rates.lr_poses) if learned else None
 

@@ -489,3 +489,54 @@ KERNEL(sdf_table_gradient, TABLE_THREADS, int64_t numbers, int width, const int 
         by_table[i] = exact_sum(sums[i], exponents[i / width]);
     }
 }
+
+#define ROW_THREADS 64
+
+/* Adds up a number of each thread; `sums[0]` is the result in the next phase. */
+DEVICE void add_up(float *sums) {
+    for (int half = ROW_THREADS / 2; half; half /= 2) PHASE {
+            if (THREAD < half) sums[THREAD] += sums[THREAD + half];
+        }
+}
+
+/* Weights w = g v / |v| of both layers (Salimans 2016): a block for each row, the last one for the last layer. */
+KERNEL(sdf_weights, ROW_THREADS, int hidden, int columns, const float *g1, const float *v1, const float *g2,
+       const float *v2, float *w1, float *w2, float *lengths) {
+    SHARED(float, sums[ROW_THREADS]);
+    const bool first = BLOCK < hidden;
+    const int64_t count = first ? columns : hidden, row = first ? BLOCK : 0;
+    const float *v = (first ? v1 : v2) + row * count;
+    PHASE {
+        float sum = 0;
+        for (int64_t k = THREAD; k < count; k += ROW_THREADS) sum += v[k] * v[k];
+        sums[THREAD] = sum;
+    }
+    add_up(sums);
+    PHASE {
+        const float length = sqrtf(sums[0]), scale = (first ? g1 : g2)[row] / length;
+        if (THREAD == 0) lengths[BLOCK] = length;
+        for (int64_t k = THREAD; k < count; k += ROW_THREADS) ((first ? w1 : w2) + row * count)[k] = scale * v[k];
+    }
+}
+
+/* The gradients by g and v. */
+KERNEL(sdf_weights_backward, ROW_THREADS, int hidden, int columns, const float *g1, const float *v1, const float *g2,
+       const float *v2, const float *lengths, const float *by_w1, const float *by_w2, float *by_g1, float *by_v1,
+       float *by_g2, float *by_v2) {
+    SHARED(float, sums[ROW_THREADS]);
+    const bool first = BLOCK < hidden;
+    const int64_t count = first ? columns : hidden, row = first ? BLOCK : 0;
+    const float *v = (first ? v1 : v2) + row * count, *by = (first ? by_w1 : by_w2) + row * count;
+    PHASE {
+        float sum = 0;
+        for (int64_t k = THREAD; k < count; k += ROW_THREADS) sum += by[k] * v[k];
+        sums[THREAD] = sum;
+    }
+    add_up(sums);
+    PHASE {
+        const float length = lengths[BLOCK], along = sums[0] / length, scale = (first ? g1 : g2)[row] / length;
+        if (THREAD == 0) (first ? by_g1 : by_g2)[row] = along;
+        for (int64_t k = THREAD; k < count; k += ROW_THREADS)
+            ((first ? by_v1 : by_v2) + row * count)[k] = scale * (by[k] - v[k] * (along / length));
+    }
+}

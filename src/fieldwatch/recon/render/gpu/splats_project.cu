@@ -418,3 +418,42 @@ KERNEL(project_backward, PROJECT_THREADS, int64_t count, int width, int height, 
         quaternion_backward(g, drotation, dquaternions + 4 * i);
     }
 }
+
+/* Scales and opacities of stored logarithms and logits. */
+KERNEL(shapes_forward, PROJECT_THREADS, int64_t count, const float *log_scales, const float *logits, float *scales,
+       float *opacities) {
+    PHASE {
+        const int64_t i = (int64_t)BLOCK * PROJECT_THREADS + THREAD;
+        if (i >= 4 * count) continue;
+        if (i < 3 * count) scales[i] = expf(log_scales[i]);
+        else opacities[i - 3 * count] = 1 / (1 + expf(-logits[i - 3 * count]));
+    }
+}
+
+/* Gradients of the logarithms and logits; those of scales or opacities may be null. */
+KERNEL(shapes_backward, PROJECT_THREADS, int64_t count, const float *scales, const float *opacities,
+       const float *dscales, const float *dopacities, float *dlog_scales, float *dlogits) {
+    PHASE {
+        const int64_t i = (int64_t)BLOCK * PROJECT_THREADS + THREAD, k = i - 3 * count;
+        if (i >= 4 * count) continue;
+        if (k < 0) dlog_scales[i] = dscales ? dscales[i] * scales[i] : 0;
+        else dlogits[k] = dopacities ? dopacities[k] * opacities[k] * (1 - opacities[k]) : 0;
+    }
+}
+
+/* Adds what densification asks about a step: lengths of the view-space gradients, which count for visible Gaussians if
+ * they are finite, how often they count, and the largest radius. `half_width` and `half_height` are those of the image. */
+KERNEL(add_statistics, PROJECT_THREADS, int64_t count, float half_width, float half_height, const uint8_t *visible,
+       const float *by_position, const float *radii, float *gradients, float *counts, float *largest) {
+    PHASE {
+        const int64_t i = (int64_t)BLOCK * PROJECT_THREADS + THREAD;
+        if (i >= count) continue;
+        const float x = by_position[2 * i] * half_width, y = by_position[2 * i + 1] * half_height;
+        const float length = sqrtf(x * x + y * y);
+        if (visible[i] && length - length == 0) {
+            gradients[i] += length;
+            counts[i] += 1;
+        }
+        if (!(radii[i] <= largest[i])) largest[i] = radii[i];
+    }
+}

@@ -1,7 +1,7 @@
 """Autograd function of the GPU kernels that evaluate a neural SDF, and repeat to the bit (`gpu/sdf_field.cu`)."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from jaxtyping import Float, Int32, Int64
@@ -157,3 +157,37 @@ def _layout(encoding: HashEncoding) -> Int64[Tensor, "levels 3"]:
     numbers = [float(number) for level in encoding.lattices for number in (level.resolution, level.start, level.rows)]
     like = torch.empty(0, dtype=torch.int64, device=encoding.table.device)
     return constant(tuple(numbers), like).view(-1, 3)
+
+
+def normalized_weights(
+    first: tuple[Float[Tensor, "hidden 1"], Float[Tensor, "hidden columns"]],
+    last: tuple[Float[Tensor, "1 1"], Float[Tensor, "1 hidden"]],
+) -> tuple[Float[Tensor, "hidden columns"], Float[Tensor, "1 hidden"]]:
+    """Return the weights of both layers with weight normalization (Salimans 2016), in one launch.
+
+    Args:
+        first: lengths and directions of the hidden layer's weights.
+        last: those of the last layer's.
+    """
+    return cast("tuple[Tensor, Tensor]", _Weights.apply(*first, *last))
+
+
+class _Weights(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, *parts: Tensor) -> Any:
+        given = [part.contiguous() for part in parts]
+        size = given[1].shape
+        weights = (torch.empty_like(given[1]), torch.empty_like(given[3]))
+        lengths = given[1].new_empty(size[0] + 1)
+        FIELD.launch("sdf_weights", size[0] + 1, *size, *given, *weights, lengths)
+        ctx.save_for_backward(*given, lengths)
+        return weights
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        *given, lengths = ctx.saved_tensors
+        size = given[1].shape
+        results = [torch.empty_like(part) for part in given]
+        upstream = [part.contiguous() for part in gradients]
+        FIELD.launch("sdf_weights_backward", size[0] + 1, *size, *given, lengths, *upstream, *results)
+        return tuple(results)
