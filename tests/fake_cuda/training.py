@@ -85,6 +85,8 @@ LATE_RUNS: dict[str, Words] = {
     "splats-dn-surface": _splats("--regularization", "dn_consistency"),
     "video-interpolate": _video("--model", "hnerv", "--modelsize", "0.02", "--conv-type", "convnext", "interpolate"),
     "video-literal": _video("--preset", "literal", "--fc-dim", "8", "--fc-hw", "3_4", "--dec-strds", "2", "3"),
+    "video-graphs": _video("--cuda-graphs"),
+    "video-hnerv-graphs": _video("--model", "hnerv", "--modelsize", "0.02", "--cuda-graphs"),
 }
 """Arguments of trainings of which only the counts at `SURFACE_STOP` are of interest."""
 PRESET_RUNS: dict[str, Words] = {
