@@ -6,7 +6,7 @@ GPU (`sdf_field_gpu`).
 """
 
 from itertools import pairwise
-from typing import Any
+from typing import Any, cast
 
 import torch
 from jaxtyping import Float, Int32
@@ -218,8 +218,8 @@ class HashSdf(nn.Module):
 
 def _length_and_direction(linear: nn.Linear) -> tuple[Tensor, Tensor]:
     """Return the parameters of a weight with weight normalization."""
-    parts: Any = linear.parametrizations["weight"]  # pyright: ignore[reportIndexIssue]  a ModuleDict
-    return parts.original0, parts.original1
+    of_weight: Any = cast("Any", linear.parametrizations).weight
+    return of_weight.original0, of_weight.original1
 
 
 def refuse_beyond(points: Tensor, count: int) -> None:

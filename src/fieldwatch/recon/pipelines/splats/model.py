@@ -60,7 +60,11 @@ class SplatModel(Generic[GaussiansT]):
 
     def shapes(self) -> tuple[Float[Tensor, "n 3"], Float[Tensor, " n"]]:
         """Return scales and opacities as rendered, that is, after the 3D filter if there is one."""
-        scales, opacities = self.gaussians.shapes()
+        gaussians = self.gaussians
+        if isinstance(gaussians, Gaussians):
+            scales, opacities = gaussians.shapes()
+        else:
+            scales, opacities = gaussians.scales, gaussians.opacities
         return (scales, opacities) if self.mip is None else apply_3d_filter(scales, opacities, self.mip.widths)
 
     def render(  # noqa: PLR0913  independent outputs and options

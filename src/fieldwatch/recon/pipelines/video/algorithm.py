@@ -1,6 +1,6 @@
 """The training loop of a neural video, step by step."""
 
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,7 @@ from fieldwatch.recon.pipelines.video.config import VideoConfig
 from fieldwatch.recon.pipelines.video.evaluation import VideoEvaluation, evaluate
 from fieldwatch.recon.pipelines.video.evaluation_record import record_evaluation
 from fieldwatch.recon.pipelines.video.graphs import EAGER_STEPS, GraphedNetwork
-from fieldwatch.recon.pipelines.video.models import MODELS, VideoModel, build_model
+from fieldwatch.recon.pipelines.video.models import MODELS, Prediction, Query, VideoModel, build_model
 from fieldwatch.recon.pipelines.video.objective import (
     EpochMeans,
     batch_metrics,
@@ -65,9 +65,7 @@ def train_video(
     total = config.epochs * order.batches_per_epoch
     # Windows are in steps, the config is in epochs.
     semantic = semantic_window(config, order.batches_per_epoch)
-    # Evaluation and checkpoints use the uncompiled module, whose parameter names have no prefix.
-    forward = torch.compile(model) if config.compile else model
-    graphed = GraphedNetwork(model) if config.cuda_graphs else None
+    render = renderer(config, model, scene.device)
     micro_batches = MicroBatches("batch", most=config.batch)
     evaluation_batches = MicroBatches("evaluation", most=most_evaluation_batches(model, scene))
     run = start_run(config, scene, folder, order.batches_per_epoch, **how)
@@ -76,11 +74,7 @@ def train_video(
     def objective(batch: VideoBatch) -> StepOutput:
         """Compute the pixel loss of the frames and, once active, the semantic loss of their embeddings."""
         embed = semantic is not None and run.step_index in semantic
-        if graphed is not None and uses_graph(config, run.step_index):
-            prediction = graphed(batch.query, embed=embed)
-        else:
-            with autocast(config, scene.device):
-                prediction = forward(batch.query, embed=embed)
+        prediction = render(batch.query, run.step_index, embed=embed)
         terms = video_terms(config, prediction, batch, run.span)
         return StepOutput(terms=terms, sample_loss=unit_errors(prediction, batch))
 
@@ -127,6 +121,21 @@ def train_video(
                     evaluation_call = partial(evaluate_and_record, step, epoch)
                     evaluation = run.evaluate("evaluation", evaluation_call, micro_batches=evaluation_batches)
     return Outcome.of(run, evaluation)
+
+
+def renderer(config: VideoConfig, model: VideoModel, device: torch.device) -> Callable[..., Prediction]:
+    """Return a function of a query and the step that renders the units, as the config says how."""
+    # Evaluation and checkpoints use the uncompiled module, whose parameter names have no prefix.
+    forward = torch.compile(model) if config.compile else model
+    graphed = GraphedNetwork(model) if config.cuda_graphs else None
+
+    def render(query: Query, step: int, *, embed: bool) -> Prediction:
+        if graphed is not None and uses_graph(config, step):
+            return graphed(query, embed=embed)
+        with autocast(config, device):
+            return forward(query, embed=embed)
+
+    return render
 
 
 def uses_graph(config: VideoConfig, step: int) -> bool:

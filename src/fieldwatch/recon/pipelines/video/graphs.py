@@ -111,10 +111,9 @@ class GraphedNetwork:
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
-            for _ in range(WARM_UPS):
-                outputs, _ = self._eager(static, embed=embed)
+            passes = [self._eager(static, embed=embed)[0] for _ in range(WARM_UPS)]
         torch.cuda.current_stream().wait_stream(stream)
-        upstream = [torch.zeros_like(output) for output in outputs]
+        upstream = [torch.zeros_like(output) for output in passes[-1]]
         pool = torch.cuda.graph_pool_handle()
         forward, backward = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
         # Other threads of the toolkit may allocate pinned memory meanwhile.
@@ -123,7 +122,7 @@ class GraphedNetwork:
             with torch.cuda.graph(forward, **how):
                 outputs = _outputs(self._model(static, embed=embed))
             with torch.cuda.graph(backward, **how):
-                # The graph is kept: what the forward pass has saved must survive a replay, as it may be asked for again.
+                # The graph is kept, so that no replay overwrites what the forward pass saved: it may be asked for again.
                 gradients = torch.autograd.grad(
                     outputs, self._parameters, upstream, retain_graph=True, allow_unused=True
                 )

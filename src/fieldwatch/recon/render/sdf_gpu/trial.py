@@ -94,7 +94,7 @@ def _weights(generator: torch.Generator) -> Iterator[_Comparison]:
             weights = normalized_weights((leaves[0], leaves[1]), (leaves[2], leaves[3]))
         else:
             weights = tuple(g * v / v.norm(dim=1, keepdim=True) for g, v in (leaves[:2], leaves[2:]))
-        gradients = torch.autograd.grad(sum(weight.square().sum() + weight.sum() for weight in weights), leaves)
+        gradients = torch.autograd.grad([weight.square().sum() + weight.sum() for weight in weights], leaves)
         results.append([*(weight.detach() for weight in weights), *gradients])
     for wanted, found in zip(*results, strict=True):
         yield "normalized weights", wanted, found

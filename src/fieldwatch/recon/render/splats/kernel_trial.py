@@ -68,7 +68,8 @@ def _small_results(*, by_kernels: bool) -> dict[str, Tensor]:
     by_position = torch.randn(_COUNT, 2, generator=chance).to(device)
     visible = (torch.rand(_COUNT, generator=chance) < 0.5).to(device)
     radii = torch.rand(_COUNT, generator=chance).to(device)
-    sums = torch.rand(3, _COUNT, generator=chance).to(device).unbind()
+    before = torch.rand(3, _COUNT, generator=chance).to(device)
+    sums = (before[0], before[1], before[2])
     half = (7.0, 5.0)
     if by_kernels:
         add_statistics(by_position, half, visible, radii, sums=sums)
@@ -76,5 +77,5 @@ def _small_results(*, by_kernels: bool) -> dict[str, Tensor]:
         lengths = (by_position * torch.tensor(half, device=device)).square().sum(1).sqrt()
         sums = (sums[0] + lengths * visible, sums[1] + visible, torch.maximum(sums[2], radii))
     names = ("scales", "opacities", "the gradient of log scales", "the gradient of logits")
-    named = dict(zip(names, (scales.detach(), opacities.detach(), *gradients), strict=True))
+    named: dict[str, Tensor] = dict(zip(names, (scales.detach(), opacities.detach(), *gradients), strict=True))
     return named | dict(zip(("summed gradients", "counts", "radii"), sums, strict=True))
