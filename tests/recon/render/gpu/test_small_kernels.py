@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from fake_cuda.emulator import FORWARD, REVERSE, SHUFFLED
+from fieldwatch.recon.losses import flatness_error
 from fieldwatch.recon.render import (
     Cells,
     Deviation,
@@ -16,7 +17,7 @@ from fieldwatch.recon.render import (
     OneLaunchAdam,
 )
 from fieldwatch.recon.render.sdf_gpu import FILLED, KEPT_RAYS, MASKED, SECTIONS, STARVED, step_numbers
-from fieldwatch.recon.render.splats import activated
+from fieldwatch.recon.render.splats import activated, flatness
 from fieldwatch.recon.render.splats.small_kernels import add_statistics
 
 pytestmark = pytest.mark.pretended
@@ -83,6 +84,33 @@ def test_statistics_are_those_of_torch(fake_cuda, count):
 
     for ours, torchs in zip(in_every_order(fake_cuda, compute), wanted, strict=True):
         torch.testing.assert_close(ours, torchs, rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("count", [1, 33, 300])
+@pytest.mark.parametrize("shown", [0.6, 0.0])
+def test_flatness_and_its_gradient_are_those_of_torch(fake_cuda, count, shown):
+    chance = torch.Generator().manual_seed(count)
+    scales = torch.rand(count, 3, generator=chance)
+    scales[0, 2] = scales[0].min()
+    visible = torch.rand(count, generator=chance) < shown
+    visible[0] = shown > 0
+
+    def compute(device, measure):
+        leaf = scales.clone().to(device).requires_grad_()
+        found = measure(leaf, visible.to(device))
+        return [found, *torch.autograd.grad(3 * found, leaf)]
+
+    wanted = compute("cpu", lambda leaf, mask: flatness_error(leaf, mask) / 4)
+    found = in_every_order(fake_cuda, lambda: compute("cuda", lambda leaf, mask: flatness(leaf, mask, 0.25)))
+    for ours, torchs in zip(found, wanted, strict=True):
+        torch.testing.assert_close(ours, torchs.detach(), rtol=1e-5, atol=1e-8)
+
+
+def test_a_scale_that_is_not_a_number_shows_in_flatness(fake_cuda):
+    for column in range(3):
+        scales = torch.ones(4, 3)
+        scales[2, column] = torch.nan
+        assert flatness(scales.to("cuda"), torch.ones(4, dtype=torch.bool, device="cuda"), 1.0).cpu().isnan()
 
 
 @pytest.mark.parametrize("stored", [0.25, -1.0, 0.0, 0.5, 2.0])

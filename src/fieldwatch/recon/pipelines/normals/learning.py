@@ -41,7 +41,11 @@ class NormalsOptimizers:
         on_gpu = groups["table"][0].is_cuda
         self.field = OneLaunchAdam(parameters, rates.lr) if on_gpu else Adam(parameters, lr=rates.lr, fused=True)
         learned = model.poses.learned_parameters()
-        self.poses = Adam([{"params": learned, "name": "poses"}], lr=rates.lr_poses) if learned else None
+        of_poses = [{"params": learned, "name": "poses"}]
+        self.poses: Optimizer | None = None
+        if learned:
+            lr = rates.lr_poses
+            self.poses = OneLaunchAdam(of_poses, lr) if on_gpu else Adam(of_poses, lr=lr)
 
     def prepare(self, step: int) -> None:
         """Set the learning rates, encoding levels and scheduled sharpness of a step."""

@@ -8,7 +8,7 @@ from typing import Unpack
 from fieldwatch import MicroBatches, Run, Shuffled, Terms, read_history
 from fieldwatch.files import output_path
 from fieldwatch.pipeline import Outcome, RunChoices, seed_everything
-from fieldwatch.recon.losses import flatness_error, opacity_entropy
+from fieldwatch.recon.losses import opacity_entropy
 from fieldwatch.recon.pipelines import RENAMED_ITEMS
 from fieldwatch.recon.pipelines.splats.bands import ViewInBands, max_bands, split_views
 from fieldwatch.recon.pipelines.splats.config import SplatsConfig
@@ -85,9 +85,7 @@ def loss_terms(  # noqa: PLR0913, PLR0917  what a step knows
         terms |= Terms(depth_normal_consistency=(surface.depth_normal_weight, error))
     if plan.acts("flatness", step):
         # Relative to the scene's size: the unit of length is arbitrary, and the weight must not depend on it.
-        terms |= Terms(
-            flatness=(surface.flatness_weight, flatness_error(rendered.scales(), rendered.output.visible) / scene.size)
-        )
+        terms |= Terms(flatness=(surface.flatness_weight, rendered.flatness(scene.size)))
     if density_acts(config, scene, step):
         with span("neighbors"):  # long only if the table must be searched now, as after each change of the rows
             neighbors = neighborhood.at(step, gaussians.means)
@@ -143,18 +141,20 @@ def train_splats(  # noqa: PLR0915  objective and training loop in one place
         """Render a view and compute its loss terms."""
         step = run.step_index
         view = piece.view
+        # Once for rendering and terms; on a CPU, gradients of both ways are added after the activations.
+        shapes = model.shapes() if scene.device.type == "cuda" else None
         with run.span("render"):
             output = model.render(
                 view.camera,
                 degree=gaussians.degree_at(step, every=plan.degree_every),
                 absgrad=densifier.needs_absgrad(step),
                 bands=piece.bands,
+                shapes=shapes,
                 **geometry_outputs(config, scene, step),
             )
         with run.span("loss"):
-            rendered = RenderedView(
-                step=step, model=model, output=output, view=view, bands=piece.bands, generator=piece.generator
-            )
+            how = {"bands": piece.bands, "generator": piece.generator, "shapes": shapes}
+            rendered = RenderedView(step=step, model=model, output=output, view=view, **how)
             compared = compare_with_photo(config, rendered)
             terms = loss_terms(config, scene, rendered, neighborhood, run.span, compared)
         return ViewOutput.of(terms, output, view, psnr=compared.psnr, of_several=views > 1)

@@ -21,13 +21,14 @@ from fieldwatch.recon.losses import (
     Ellipsoids,
     Samples,
     depth_normal_error,
+    flatness_error,
     near_depth,
     rederived_normals,
     sample_near,
 )
 from fieldwatch.recon.pipelines.splats.config import SURFACE_TERMS, SplatsConfig, SurfaceOptions
 from fieldwatch.recon.pipelines.splats.exposure import Exposures
-from fieldwatch.recon.pipelines.splats.model import SplatModel
+from fieldwatch.recon.pipelines.splats.model import Shapes, SplatModel
 from fieldwatch.recon.pipelines.splats.sample_chunks import mean_in_chunks
 from fieldwatch.recon.pipelines.splats.scene import PhotoView, Scene
 from fieldwatch.recon.pipelines.splats.schedule import Plan
@@ -44,6 +45,7 @@ from fieldwatch.recon.render.splats import (
     BlendedDepth,
     SampleComparison,
     SampleErrors,
+    flatness,
     sample_errors,
     sample_errors_on_gpu,
     sample_kernels_problem,
@@ -81,6 +83,7 @@ class RenderedView:
         view: photo of the view.
         bands: number of bands in which the view was rendered, and of chunks in which samples are compared.
         generator: generator of the density terms' samples, on the device; None uses torch's default.
+        shapes: scales and opacities that were rendered; None computes them when a term asks for them.
     """
 
     step: int
@@ -89,12 +92,13 @@ class RenderedView:
     view: PhotoView
     bands: int = 1
     generator: torch.Generator | None = None
+    shapes: Shapes | None = None
 
     @functools.cached_property
     def ellipsoids(self) -> Ellipsoids:
         """The Gaussians after the 3D filter as ellipsoids, for the terms of shapes and surfaces."""
         gaussians = self.model.gaussians
-        scales, opacities = self.model.shapes()
+        scales, opacities = self.model.shapes() if self.shapes is None else self.shapes
         return Ellipsoids(means=gaussians.means, scales=scales, quaternions=gaussians.quaternions, opacities=opacities)
 
     def opacities(self) -> Float[Tensor, " ids"]:
@@ -106,6 +110,14 @@ class RenderedView:
         """Return the scales of the Gaussians of `output.ids`, of which only the visible ones count; world units."""
         scales = self.ellipsoids.scales
         return scales if self.output.visible is not None else scales.index_select(0, self.output.ids)
+
+    def flatness(self, size: float) -> Float[Tensor, ""]:
+        """Return the mean smallest scale of the visible Gaussians, relative to the size of the scene."""
+        scales = self.scales()
+        visible = self.output.visible
+        if visible is not None and scales.is_cuda:
+            return flatness(scales, visible, 1 / size)
+        return flatness_error(scales, visible) / size
 
     def visible(self) -> Bool[Tensor, " n"]:
         """Return a mask of the Gaussians that are visible in the view."""

@@ -122,7 +122,7 @@ class GraphedNetwork:
             with torch.cuda.graph(forward, **how):
                 outputs = _outputs(self._model(static, embed=embed))
             with torch.cuda.graph(backward, **how):
-                # The graph is kept, so that no replay overwrites what the forward pass saved: it may be asked for again.
+                # The graph is kept, so that no replay overwrites what the forward pass saved: it may be read again.
                 gradients = torch.autograd.grad(
                     outputs, self._parameters, upstream, retain_graph=True, allow_unused=True
                 )

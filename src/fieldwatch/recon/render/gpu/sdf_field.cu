@@ -437,23 +437,21 @@ KERNEL(sdf_backward_64, 32, const int *count, int64_t room, const float *points,
                                sharpness, by_distance, by_gradient, shares, pulled, exponents, by_points);
 }
 
-/* Adds the blocks' sums of the network: a thread for each number. */
-KERNEL(sdf_network_sums, TABLE_THREADS, const int *count, int64_t room, int points, int hidden, int columns,
-       const float *shares, float *by_w1, float *by_b1, float *by_w2, float *by_b2) {
-    PHASE {
-        const int64_t numbers = (int64_t)hidden * (columns + 2) + 1, live = points_of(count, room);
-        const int64_t i = (int64_t)BLOCK * TABLE_THREADS + THREAD, chunks = (live + points - 1) / points;
-        if (i >= numbers) continue;
-        float sum = 0.0f;
-        for (int64_t b = 0; b < chunks && b < SHARES; b++) sum += shares[b * numbers + i];
-        const int64_t unit = i / (columns + 2), k = i % (columns + 2);
-        if (i == numbers - 1)
-            *by_b2 = sum;
-        else if (k < columns)
-            by_w1[unit * columns + k] = sum;
-        else
-            (k == columns ? by_b1 : by_w2)[unit] = sum;
-    }
+/* Adds the blocks' sums of a number of the network. */
+DEVICE void add_shares(int64_t i, const int *count, int64_t room, int points, int hidden, int columns,
+                       const float *shares, float *by_w1, float *by_b1, float *by_w2, float *by_b2) {
+    const int64_t numbers = (int64_t)hidden * (columns + 2) + 1, live = points_of(count, room);
+    const int64_t chunks = (live + points - 1) / points;
+    if (i >= numbers) return;
+    float sum = 0.0f;
+    for (int64_t b = 0; b < chunks && b < SHARES; b++) sum += shares[b * numbers + i];
+    const int64_t unit = i / (columns + 2), k = i % (columns + 2);
+    if (i == numbers - 1)
+        *by_b2 = sum;
+    else if (k < columns)
+        by_w1[unit * columns + k] = sum;
+    else
+        (k == columns ? by_b1 : by_w2)[unit] = sum;
 }
 
 /* Adds what the points give the rows of the table: a thread for each point and level. */
@@ -480,13 +478,17 @@ KERNEL(sdf_table_sums, TABLE_THREADS, const int *count, int64_t room, const floa
     }
 }
 
-/* Turns the sums of the table's rows into its gradient: a thread for each number. */
-KERNEL(sdf_table_gradient, TABLE_THREADS, int64_t numbers, int width, const int *exponents, const int64_t *sums,
-       float *by_table) {
+/* Turns the sums of the table's rows and of the network into gradients: a thread for each number of the table, then, in
+ * the blocks from `table_blocks` on, one for each number of the network. */
+KERNEL(sdf_gradients, TABLE_THREADS, int64_t numbers, int width, const int *exponents, const int64_t *sums,
+       float *by_table, int table_blocks, const int *count, int64_t room, int points, int hidden, int columns,
+       const float *shares, float *by_w1, float *by_b1, float *by_w2, float *by_b2) {
     PHASE {
-        const int64_t i = (int64_t)BLOCK * TABLE_THREADS + THREAD;
-        if (i >= numbers) continue;
-        by_table[i] = exact_sum(sums[i], exponents[i / width]);
+        const int64_t i = (int64_t)BLOCK * TABLE_THREADS + THREAD, first = (int64_t)table_blocks * TABLE_THREADS;
+        if (i >= first)
+            add_shares(i - first, count, room, points, hidden, columns, shares, by_w1, by_b1, by_w2, by_b2);
+        else if (i < numbers)
+            by_table[i] = exact_sum(sums[i], exponents[i / width]);
     }
 }
 

@@ -457,3 +457,76 @@ KERNEL(add_statistics, PROJECT_THREADS, int64_t count, float half_width, float h
         if (!(radii[i] <= largest[i])) largest[i] = radii[i];
     }
 }
+
+/* Index of the smallest of three scales, and how many are equal to it. */
+DEVICE int smallest(const float *scale, int *equal) {
+    int at = 0;
+    for (int k = 1; k < 3; k++)
+        if (scale[k] < scale[at]) at = k;
+    *equal = 0;
+    for (int k = 0; k < 3; k++) *equal += scale[k] == scale[at];
+    return at;
+}
+
+/* Per block, the sum of the smallest scales of visible Gaussians, and their number. */
+KERNEL(flatness_sums, PROJECT_THREADS, int64_t count, const float *scales, const uint8_t *visible, float *sums) {
+    SHARED(float, totals[2 * PROJECT_THREADS]);
+    PHASE {
+        const int64_t i = (int64_t)BLOCK * PROJECT_THREADS + THREAD;
+        totals[THREAD] = totals[PROJECT_THREADS + THREAD] = 0;
+        if (i >= count) continue;
+        const float *s = scales + 3 * i, shown = visible[i] ? 1 : 0;
+        float least = s[0];
+        for (int k = 1; k < 3; k++)
+            if (s[k] < least || s[k] != s[k]) least = s[k]; /* a value that is not a number stays */
+        totals[THREAD] = least * shown;
+        totals[PROJECT_THREADS + THREAD] = shown;
+    }
+    for (int half = PROJECT_THREADS / 2; half; half /= 2) PHASE {
+            if (THREAD >= half) continue;
+            totals[THREAD] += totals[THREAD + half];
+            totals[PROJECT_THREADS + THREAD] += totals[PROJECT_THREADS + THREAD + half];
+        }
+    PHASE {
+        if (THREAD < 2) sums[2 * (int64_t)BLOCK + THREAD] = totals[THREAD * PROJECT_THREADS];
+    }
+}
+
+/* By one block, from the sums of `parts` blocks: the mean times `factor`, 0 without a visible Gaussian, and `factor` by
+ * their number. */
+KERNEL(flatness_mean, PROJECT_THREADS, int parts, float factor, const float *sums, float *result) {
+    SHARED(double, totals[2 * PROJECT_THREADS]);
+    PHASE {
+        double sum = 0, counted = 0;
+        for (int64_t k = THREAD; k < parts; k += PROJECT_THREADS) {
+            sum += sums[2 * k];
+            counted += sums[2 * k + 1];
+        }
+        totals[THREAD] = sum;
+        totals[PROJECT_THREADS + THREAD] = counted;
+    }
+    for (int half = PROJECT_THREADS / 2; half; half /= 2) PHASE {
+            if (THREAD >= half) continue;
+            totals[THREAD] += totals[THREAD + half];
+            totals[PROJECT_THREADS + THREAD] += totals[PROJECT_THREADS + THREAD + half];
+        }
+    PHASE {
+        if (THREAD) continue;
+        const double counted = totals[PROJECT_THREADS], by = factor / (counted > 0 ? counted : 1);
+        result[0] = (float)(totals[0] * by);
+        result[1] = (float)by;
+    }
+}
+
+/* Gradient of the mean; equal smallest scales of a Gaussian share it. */
+KERNEL(flatness_backward, PROJECT_THREADS, int64_t count, const float *scales, const uint8_t *visible,
+       const float *result, const float *upstream, float *dscales) {
+    PHASE {
+        const int64_t i = (int64_t)BLOCK * PROJECT_THREADS + THREAD;
+        if (i >= count) continue;
+        int equal;
+        const float *s = scales + 3 * i, least = s[smallest(s, &equal)];
+        const float by = visible[i] ? upstream[0] * result[1] / (equal ? equal : 1) : 0;
+        for (int k = 0; k < 3; k++) dscales[3 * i + k] = s[k] == least ? by : 0;
+    }
+}

@@ -136,11 +136,6 @@ class _Field(torch.autograd.Function):
             *(*at, table, hidden, *network[:3], settings.sharpness, by_distance, by_gradient),
             *(shares, pulled, exponents, by_points),
         )
-        FIELD.launch(
-            "sdf_network_sums",
-            -(-shares.shape[1] // _TABLE_THREADS),
-            *(settings.count, room, chunk, hidden, columns, shares, *by_network),
-        )
         levels = len(settings.encoding.lattices)
         FIELD.launch(
             "sdf_table_sums",
@@ -148,7 +143,13 @@ class _Field(torch.autograd.Function):
             *(*at, by_gradient, pulled, exponents, sums),
         )
         numbers = rows * width
-        FIELD.launch("sdf_table_gradient", -(-numbers // _TABLE_THREADS), numbers, width, exponents, sums, by_table)
+        table_blocks = -(-numbers // _TABLE_THREADS)
+        FIELD.launch(
+            "sdf_gradients",
+            table_blocks + -(-shares.shape[1] // _TABLE_THREADS),
+            *(numbers, width, exponents, sums, by_table, table_blocks),
+            *(settings.count, room, chunk, hidden, columns, shares, *by_network),
+        )
         return by_points, by_table, *by_network, None
 
 

@@ -12,7 +12,7 @@ from fieldwatch.recon.render.splats.rasterization import (
 )
 from fieldwatch.recon.render.splats.sample_comparison import SampleComparison, SampleErrors, sample_errors
 from fieldwatch.recon.render.splats.sample_kernels import BlendedDepth, sample_errors_on_gpu, sample_kernels_problem
-from fieldwatch.recon.render.splats.small_kernels import activated
+from fieldwatch.recon.render.splats.small_kernels import activated, flatness
 from fieldwatch.recon.render.splats.view import View
 from fieldwatch.recon.render.splats.visible import VisibleRows, any_visible, count_visible, fill_visible
 
@@ -31,6 +31,7 @@ __all__ = [
     "apply_3d_filter",
     "count_visible",
     "fill_visible",
+    "flatness",
     "gsplat_problem",
     "rasterize",
     "rotations",

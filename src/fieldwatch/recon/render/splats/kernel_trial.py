@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fieldwatch.recon.render.splats.small_kernels import activated, add_statistics
+from fieldwatch.recon.render.splats.small_kernels import activated, add_statistics, flatness
 from fieldwatch.recon.render.splats.view import View
 
 CLOSE = 1e-3
@@ -76,6 +76,10 @@ def _small_results(*, by_kernels: bool) -> dict[str, Tensor]:
     else:
         lengths = (by_position * torch.tensor(half, device=device)).square().sum(1).sqrt()
         sums = (sums[0] + lengths * visible, sums[1] + visible, torch.maximum(sums[2], radii))
+    axes = (0.1 + torch.rand(_COUNT, 3, generator=chance)).to(device).requires_grad_()
+    flat = flatness(axes, visible, 0.5) if by_kernels else 0.5 * (axes.amin(1) * visible).sum() / visible.sum()
+    (by_axes,) = torch.autograd.grad(flat, axes)
     names = ("scales", "opacities", "the gradient of log scales", "the gradient of logits")
     named: dict[str, Tensor] = dict(zip(names, (scales.detach(), opacities.detach(), *gradients), strict=True))
+    named |= {"flatness": flat.detach(), "the gradient of flatness": by_axes}
     return named | dict(zip(("summed gradients", "counts", "radii"), sums, strict=True))

@@ -63,3 +63,40 @@ def add_statistics(
     count = len(radii)
     parts = (visible, gradient.contiguous(), radii)
     PROJECTION.launch("add_statistics", row_blocks(count), count, *half, *parts, *sums)
+
+
+class _Flatness(torch.autograd.Function):
+    """Mean smallest scale of the visible Gaussians, times a factor."""
+
+    @staticmethod
+    def forward(ctx: Any, scales: Tensor, visible: Tensor, factor: float) -> Tensor:
+        scales = scales.contiguous()
+        count = len(scales)
+        blocks = max(row_blocks(count), 1)
+        sums = scales.new_empty(blocks, 2)
+        result = scales.new_empty(2)
+        PROJECTION.launch("flatness_sums", blocks, count, scales, visible, sums)
+        PROJECTION.launch("flatness_mean", 1, blocks, factor, sums, result)
+        ctx.save_for_backward(scales, visible, result)
+        return result[0]
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]  once_differentiable's own type
+        scales, visible, result = ctx.saved_tensors
+        by_scales = torch.empty_like(scales)
+        count = len(scales)
+        given = (scales, visible, result, gradients[0].contiguous())
+        PROJECTION.launch("flatness_backward", row_blocks(count), count, *given, by_scales)
+        return by_scales, None, None
+
+
+def flatness(scales: Float[Tensor, "n 3"], visible: Bool[Tensor, " n"], factor: float) -> Float[Tensor, ""]:
+    """Return the mean smallest scale of the visible Gaussians on a GPU, times a factor; 0 if none is visible.
+
+    Args:
+        scales: scales of all Gaussians.
+        visible: mask of the visible ones.
+        factor: number to multiply with.
+    """
+    return _Flatness.apply(scales, visible, factor)
