@@ -21,7 +21,7 @@ KERNEL(reversed_sums, THREADS, int64_t count, float factor, const float *in, flo
 }
 
 /* Adds several vectors, each with a weight. */
-KERNEL(weighted_sum, THREADS, int several, List<const float *> in, List<double> weights, float *out) {
+KERNEL(weighted_sum, THREADS, int several, LISTED List<const float *> in, LISTED List<double> weights, float *out) {
     PHASE {
         double sum = 0;
         for (int k = 0; k < several; k++) sum += weights.at[k] * in.at[k][THREAD];

@@ -6,10 +6,11 @@
 /* `ends` are the blocks up to the end of each parameter, `widths` its numbers per row. `visible` may be null: all rows.
  * `steps` count the steps before this one, and `counted` receives one number per parameter, which counts this one too:
  * another tensor, as blocks run in any order. Nothing else changes if `refused`, which may be null, is not 0. */
-KERNEL(adam_visible, ADAM_THREADS, int several, List<int64_t> ends, List<int64_t> sizes, List<int64_t> widths,
-       const uint8_t *visible, List<const float *> gradients, List<const float *> steps, const float *refused,
-       List<double> beta1, List<double> beta2, List<double> rates, List<float> eps, List<float *> parameters,
-       List<float *> means, List<float *> squares, float *counted) {
+KERNEL(adam_visible, ADAM_THREADS, int several, LISTED List<int64_t> ends, LISTED List<int64_t> sizes,
+       LISTED List<int64_t> widths, const uint8_t *visible, LISTED List<const float *> gradients,
+       LISTED List<const float *> steps, const float *refused, LISTED List<double> beta1, LISTED List<double> beta2,
+       LISTED List<double> rates, LISTED List<float> eps, LISTED List<float *> parameters,
+       LISTED List<float *> means, LISTED List<float *> squares, float *counted) {
     SHARED(float, corrected[2]);
     const bool stays = refused && refused[0] != 0;
     int which = 0;

@@ -138,9 +138,9 @@ DEVICE void eikonal_backward(int64_t e, const int *count, const float *gradients
  * that there is room for; no such blocks without a gradient of the eikonal term. */
 KERNEL(ray_terms_backward, LOSS_THREADS, int64_t room, const int *kept, const float *opacity, const float *normal,
        const float *observed, const uint8_t *mask, const uint8_t *known, const float *weights, float least_opacity,
-       int absolute, float robust, const float *amounts, const float *by_normal_term, const float *by_mask_term, float *by_opacity,
-       float *by_normal, float *by_observed, int ray_blocks, const int *count, int64_t ends, const float *gradients,
-       const float *by_eikonal, float *by_gradients) {
+       int absolute, float robust, const float *amounts, const float *by_normal_term, const float *by_mask_term,
+       float *by_opacity, float *by_normal, float *by_observed, int ray_blocks, const int *count, int64_t ends,
+       const float *gradients, const float *by_eikonal, float *by_gradients) {
     PHASE {
         const int64_t i = (int64_t)BLOCK * LOSS_THREADS + THREAD, e = i - (int64_t)ray_blocks * LOSS_THREADS;
         if (e >= 0) {

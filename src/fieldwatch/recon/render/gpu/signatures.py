@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 
 _KERNEL = re.compile(r"^KERNEL\((\w+),\s*(\w+),\s*([^)]*)\)\s*\{", re.MULTILINE)
-_LIST = re.compile(r"List<([^>]*)>\s*(\w+)")
+_LIST = re.compile(r"LISTED\s+List<([^>]*)>\s*(\w+)")
 _CONSTANT = r"^#define {} (\d+)\b"
 NUMBERS = ("int", "int64_t", "float", "double")
 """Types of numbers that a kernel takes."""

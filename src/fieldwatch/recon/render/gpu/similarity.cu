@@ -45,8 +45,8 @@ DEVICE float blur_across(const float *taps, const float *line, int map, int thre
     return sum;
 }
 
-/* sums: per block, SSIM, absolute difference and squared difference. slopes: derivatives of the summed SSIM by mean, squares and product, as
- * three images; may be null. */
+/* sums: per block, SSIM, absolute difference and squared difference. slopes: derivatives of the summed SSIM by mean,
+ * squares and product, as three images; may be null. */
 KERNEL(similarity_forward, TILE_THREADS, int width, int height, int channels, const float *taps, const float *image,
        const float *photo, float *sums, float *slopes) {
     SHARED(float, wide[2 * HALO * HALO]);
@@ -112,7 +112,8 @@ KERNEL(similarity_means, TILE_THREADS, int parts, float share, float weight, con
     SHARED(float, totals[3 * TILE_THREADS]);
     PHASE {
         float own[3] = {0, 0, 0};
-        for (int64_t k = THREAD; k < parts; k += TILE_THREADS) UNROLL for (int j = 0; j < 3; j++) own[j] += sums[3 * k + j];
+        for (int64_t k = THREAD; k < parts; k += TILE_THREADS)
+            UNROLL for (int j = 0; j < 3; j++) own[j] += sums[3 * k + j];
         UNROLL for (int j = 0; j < 3; j++) totals[j * TILE_THREADS + THREAD] = own[j];
     }
     for (int half = TILE_THREADS / 2; half; half /= 2) PHASE {
@@ -153,7 +154,8 @@ KERNEL(similarity_backward, TILE_THREADS, int width, int height, int channels, c
                             y * blur_across(taps, line, 2, THREAD);
         const float sign = x > y ? 1.0f : x < y ? -1.0f : x == y ? 0.0f : x - y;
         const float loss = by_loss ? by_loss[0] : 0;
-        const float l1 = (by_l1 ? by_l1[0] : 0) + (1 - weight) * loss, ssim = (by_ssim ? by_ssim[0] : 0) - weight * loss;
+        const float l1 = (by_l1 ? by_l1[0] : 0) + (1 - weight) * loss;
+        const float ssim = (by_ssim ? by_ssim[0] : 0) - weight * loss;
         gradient[p.at] = share * (sign * l1 + slope * ssim);
     }
 }
