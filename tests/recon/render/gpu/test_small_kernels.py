@@ -16,7 +16,15 @@ from fieldwatch.recon.render import (
     OccupancyGrid,
     OneLaunchAdam,
 )
-from fieldwatch.recon.render.sdf_gpu import FILLED, KEPT_RAYS, MASKED, SECTIONS, STARVED, step_numbers
+from fieldwatch.recon.render.sdf_gpu import (
+    FILLED,
+    KEPT_RAYS,
+    MASKED,
+    SECTIONS,
+    STARVED,
+    sharpness_on_device,
+    step_numbers,
+)
 from fieldwatch.recon.render.splats import activated, flatness
 from fieldwatch.recon.render.splats.small_kernels import add_statistics
 
@@ -120,7 +128,8 @@ def test_sharpness_and_its_gradient_are_those_of_torch(fake_cuda, stored, by):
         deviation = Deviation(initial=math.exp(2.0), lowest=1.0, highest=math.exp(5.0)).to(device)
         with torch.no_grad():
             deviation.parameter.fill_(stored)
-        sharpness = deviation()
+        on_gpu = device == "cuda"
+        sharpness = sharpness_on_device(deviation.parameter, *deviation.bounds()) if on_gpu else deviation()
         (by * sharpness).backward()
         return [sharpness, deviation.parameter.grad]
 

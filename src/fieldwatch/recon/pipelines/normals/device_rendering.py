@@ -30,6 +30,7 @@ from fieldwatch.recon.render.sdf_gpu import (
     find_samples,
     placed_rays,
     ray_terms,
+    sharpness_on_device,
     view_losses_on_device,
     visible_on_device,
 )
@@ -142,7 +143,7 @@ def render_on_device(
     """
     batch = rays_to_render.batch
     rays, observed = placed_rays(batch.view, batch.directions, batch.normals, model.poses(), search.radius)
-    sharpness = model.deviation()
+    sharpness = sharpness_on_device(model.deviation.parameter, *model.deviation.bounds())
     network = model.sdf.network()
 
     def field(points: Tensor, number: Tensor, faults: Tensor) -> Tensor:

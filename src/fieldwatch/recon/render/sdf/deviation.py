@@ -9,8 +9,6 @@ from torch import Tensor, nn
 from torch.autograd.function import FunctionCtx, once_differentiable
 
 from fieldwatch import InputError
-from fieldwatch.recon.render.sdf_gpu.compositing import sharpness_on_device
-from fieldwatch.recon.render.sdf_gpu.trial import sdf_kernels_problem
 
 _EXPONENT = 10.0  # in s = exp(10 v), as in NeuS, so that v suits the learning rate of the other parameters
 
@@ -46,16 +44,14 @@ class Deviation(nn.Module):
     @property
     def value(self) -> Float[Tensor, ""]:
         """The clamped v of s = exp(10 v), which the logs of NeuS and PMNI call s."""
-        return cast("Tensor", _Held.apply(self.parameter, *self._bounds()))
+        return cast("Tensor", _Held.apply(self.parameter, *self.bounds()))
 
     def forward(self) -> Float[Tensor, ""]:
         """Return the inverse deviation s."""
-        stored = self.parameter
-        if stored.is_cuda and stored.dtype == torch.float32 and sdf_kernels_problem() is None:
-            return sharpness_on_device(stored, *self._bounds())
         return (_EXPONENT * self.value).exp()
 
-    def _bounds(self) -> tuple[float, float]:
+    def bounds(self) -> tuple[float, float]:
+        """Return the smallest and the largest v."""
         return math.log(self.lowest) / _EXPONENT, math.log(self.highest) / _EXPONENT
 
 
