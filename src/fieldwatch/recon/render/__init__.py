@@ -53,14 +53,8 @@ if TYPE_CHECKING:
         rotations,
     )
     from fieldwatch.recon.render.triangles import cast_triangles
-    from fieldwatch.recon.render.visible_adam import OneLaunchAdam, VisibleAdam, visible_adam_problem
-from fieldwatch.recon.render.similarity import (
-    ImageSimilarity,
-    PhotoLoss,
-    image_similarity,
-    image_similarity_reference,
-    photo_loss,
-)
+    from fieldwatch.recon.render.visible_adam import VisibleAdam, visible_adam_problem
+from fieldwatch.recon.render.similarity import ImageSimilarity, image_similarity, image_similarity_reference
 
 __all__ = [
     "BoundedRays",
@@ -79,9 +73,7 @@ __all__ = [
     "NativeUnavailable",
     "OccupancyConfig",
     "OccupancyGrid",
-    "OneLaunchAdam",
     "PackedSamples",
-    "PhotoLoss",
     "RenderOutput",
     "SampleBudget",
     "Sections",
@@ -108,7 +100,6 @@ __all__ = [
     "native_available",
     "native_note",
     "neus_alpha",
-    "photo_loss",
     "plane_distances",
     "points_along",
     "rasterize",

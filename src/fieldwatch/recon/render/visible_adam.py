@@ -56,7 +56,7 @@ def _launch(rows: list[_Row], visible: Bool[Tensor, " n"] | None, refused: Tenso
     sizes = [row.parameter.numel() for row in rows]
     ends = list(itertools.accumulate(-(-size // _THREADS) for size in sizes))
     widths = [row.parameter[:1].numel() if row.parameter.dim() else 1 for row in rows]
-    counted = torch.empty(len(rows), device=rows[0].parameter.device)
+    counted = [torch.empty((), device=row.parameter.device) for row in rows]
     gradients = [row.gradient for row in rows]
     steps = [row.state["step"] for row in rows]
     betas = ([row.betas[0] for row in rows], [row.betas[1] for row in rows])
@@ -65,7 +65,7 @@ def _launch(rows: list[_Row], visible: Bool[Tensor, " n"] | None, refused: Tenso
     written = ([row.parameter for row in rows], *moments, counted)
     size = (len(rows), ends, sizes, widths)
     _KERNELS.launch("adam_visible", ends[-1], *size, visible, gradients, steps, refused, *numbers, *written)
-    for row, step in zip(rows, counted.unbind(), strict=True):
+    for row, step in zip(rows, counted, strict=True):
         row.state["step"] = step
 
 
@@ -226,17 +226,18 @@ def _step_rows(parameter: Tensor, ids: Int[Tensor, " visible"], state: dict[str,
 
 
 class OneLaunchAdam(torch.optim.Adam):
-    """torch's fused Adam for parameters on a GPU, with one launch of our own kernel for all parameter groups.
+    """torch's Adam, with one launch of our own kernel for all parameter groups on a GPU.
 
     State and checkpoints are those of `torch.optim.Adam`, whose kernels update the parameters where ours do not work.
 
     Args:
         params: parameters or groups.
         lr: learning rate.
+        fused: whether torch's own kernels are the fused ones, which a GPU needs; None for torch's choice.
     """
 
-    def __init__(self, params: Iterable[Any], lr: float) -> None:
-        super().__init__(params, lr=lr, fused=True)
+    def __init__(self, params: Iterable[Any], lr: float, *, fused: bool | None = True) -> None:
+        super().__init__(params, lr=lr, fused=fused)
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:

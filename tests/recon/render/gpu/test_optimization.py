@@ -7,9 +7,10 @@ import pytest
 import torch
 
 from fake_cuda.emulator import FORWARD, REVERSE, SHUFFLED
-from fieldwatch.recon.render import VisibleAdam, image_similarity, photo_loss
+from fieldwatch.recon.render import VisibleAdam, image_similarity
 from fieldwatch.recon.render.gpu import MOST_LISTED
 from fieldwatch.recon.render.similarity import image_similarity_reference
+from fieldwatch.recon.render.splats import photo_loss
 
 pytestmark = pytest.mark.pretended
 

@@ -14,7 +14,6 @@ from fieldwatch.recon.render import (
     HashSdf,
     OccupancyConfig,
     OccupancyGrid,
-    OneLaunchAdam,
 )
 from fieldwatch.recon.render.sdf_gpu import (
     FILLED,
@@ -22,6 +21,7 @@ from fieldwatch.recon.render.sdf_gpu import (
     MASKED,
     SECTIONS,
     STARVED,
+    OneLaunchAdam,
     sharpness_on_device,
     step_numbers,
 )

@@ -1,11 +1,11 @@
 """Optimizers and learning rates of a normals run: Adam for the field and, if they are optimized, for the poses."""
 
-from torch.optim import Adam, Optimizer
+from torch.optim import Optimizer
 
 from fieldwatch.recon.pipelines.normals.config import NormalsConfig
 from fieldwatch.recon.pipelines.normals.model import NormalsModel
 from fieldwatch.recon.pipelines.normals.schedule import NormalsSchedule
-from fieldwatch.recon.render import OneLaunchAdam
+from fieldwatch.recon.render.sdf_gpu import OneLaunchAdam
 
 TABLE_BETAS = (0.9, 0.99)
 TABLE_EPS = 1e-15
@@ -38,14 +38,11 @@ class NormalsOptimizers:
         self._base = [rates.lr_table or rates.lr, rates.lr]
         # Fused: on a GPU the kernel itself then skips a refused update, without a device-to-host sync (decision 0004).
         parameters = [table, {"params": network, "name": "network"}]
-        on_gpu = groups["table"][0].is_cuda
-        self.field = OneLaunchAdam(parameters, rates.lr) if on_gpu else Adam(parameters, lr=rates.lr, fused=True)
+        self.field = OneLaunchAdam(parameters, rates.lr)
         learned = model.poses.learned_parameters()
         of_poses = [{"params": learned, "name": "poses"}]
-        self.poses: Optimizer | None = None
-        if learned:
-            lr = rates.lr_poses
-            self.poses = OneLaunchAdam(of_poses, lr) if on_gpu else Adam(of_poses, lr=lr)
+        fused = True if groups["table"][0].is_cuda else None
+        self.poses = OneLaunchAdam(of_poses, rates.lr_poses, fused=fused) if learned else None
 
     def prepare(self, step: int) -> None:
         """Set the learning rates, encoding levels and scheduled sharpness of a step."""

@@ -35,8 +35,7 @@ from fieldwatch.recon.pipelines.splats.scene import Scene
 from fieldwatch.recon.pipelines.splats.start import scene_of_run, start_run
 from fieldwatch.recon.pipelines.splats.step_output import StepSummary, ViewOutput
 from fieldwatch.recon.pipelines.splats.suspect_pictures import record_suspects
-from fieldwatch.recon.render import PhotoLoss
-from fieldwatch.recon.render.splats import count_visible
+from fieldwatch.recon.render.splats import PhotoLoss, count_visible
 
 STAGE0 = "3dgs"
 """Subfolder of the run folder with the model after stage 0, in the format of 3D Gaussian splatting."""

@@ -35,17 +35,17 @@ from fieldwatch.recon.pipelines.splats.schedule import Plan
 from fieldwatch.recon.render import (
     DepthMode,
     ImageSimilarity,
-    PhotoLoss,
     RenderOutput,
     depth_normal_consistency,
     image_similarity,
-    photo_loss,
 )
 from fieldwatch.recon.render.splats import (
     BlendedDepth,
+    PhotoLoss,
     SampleComparison,
     SampleErrors,
     flatness,
+    photo_loss,
     sample_errors,
     sample_errors_on_gpu,
     sample_kernels_problem,

@@ -172,7 +172,7 @@ class _Replay(torch.autograd.Function):
         return tuple(output.view_as(output) for output in captured.outputs)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
         captured: _Captured = ctx.captured
         for memory, value in zip(captured.upstream, gradients, strict=True):
             memory.copy_(value)

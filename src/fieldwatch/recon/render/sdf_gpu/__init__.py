@@ -24,6 +24,7 @@ from fieldwatch.recon.render.sdf_gpu.occupancy import evaluate_on_device
 from fieldwatch.recon.render.sdf_gpu.rays import DrawnRays, draw_rays, moved_poses, placed_rays
 from fieldwatch.recon.render.sdf_gpu.samples import DeviceSamples
 from fieldwatch.recon.render.sdf_gpu.trial import sdf_kernels_problem
+from fieldwatch.recon.render.visible_adam import OneLaunchAdam
 
 __all__ = [
     "FAULTS",
@@ -37,6 +38,7 @@ __all__ = [
     "DeviceSamples",
     "DrawnRays",
     "ObservedRays",
+    "OneLaunchAdam",
     "RayTerms",
     "StrideSearch",
     "blend_on_device",

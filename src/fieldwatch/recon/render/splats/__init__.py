@@ -1,5 +1,6 @@
 """Rasterization of Gaussian splats: one function with several backends."""
 
+from fieldwatch.recon.render.similarity import PhotoLoss, photo_loss
 from fieldwatch.recon.render.splats.cuda import gsplat_problem
 from fieldwatch.recon.render.splats.densification_statistics import DensificationStatistics
 from fieldwatch.recon.render.splats.projection import apply_3d_filter, rotations
@@ -21,6 +22,7 @@ __all__ = [
     "BlendedDepth",
     "DensificationStatistics",
     "DepthMode",
+    "PhotoLoss",
     "RenderOutput",
     "SampleComparison",
     "SampleErrors",
@@ -33,6 +35,7 @@ __all__ = [
     "fill_visible",
     "flatness",
     "gsplat_problem",
+    "photo_loss",
     "rasterize",
     "rotations",
     "sample_errors",
