@@ -174,21 +174,29 @@ def of_splats() -> Costs:
     values = 3 * x  # of an image
     blocks = x / 256
     return {
+        "shapes_forward": (n * 32, 4 * 10 * n, 0),
         "project_forward": (n * (44 + 37 + 4 * c) + v * harmonics, 700 * v, 0),
         "cumsum (torch)": (n * 12, 0, 0),
-        "list_pairs": (n * 12 + v * 28 + p * 12, 150 * v, 0),
+        # The room for pairs is filled, and the absolute gradients are 0.
+        "list_pairs": (n * (12 + 8) + v * 28 + 1.25 * p * 12, 150 * v, 0),
         "sort (torch)": (1.25 * p * 2 * 16 * 8, 0, 0),
         "tile_starts": (8 * 21 * x / 256, 0, 0),
         "blend_forward": (p * pair + x * (maps + 8), p * 256 * (20 + 2 * c), 0),
         "depth_normals_forward": (x * 20, 60 * x, 0),
         "depth_normals_mean": (8 * blocks, 0, 2 * blocks),
         "similarity_forward": (values * 4 * (2 * 2.6 + 3), values * (2.6 * 11 * 12 + 88 + 30), 0),
+        "similarity_means": (3 * 4 * values / 256, 3 * values / 256, 0),
         "similarity_backward": (values * 4 * (3 * 2.6 + 3), values * (2.6 * 11 * 6 + 66), 0),
         "depth_normals_backward": (x * 40, 350 * x, 0),
         "blend_backward": (p * (pair + row) + x * (maps + 8), p * 256 * (30 + 4 * c + SEEN * 10 * (c + 8)), 0),
         "gather_gradients": (p * row + n * (row + 12), p * (c + 8), 0),
         "project_backward": (n * (44 + row + 44 + harmonics) + v * harmonics, 1500 * v, 0),
-        "adam_visible, six": (v * FLOATS * 28 + n * FLOATS, v * FLOATS * 12, 0),
+        "flatness_sums": (n * 13, 5 * n, 0),
+        "flatness_mean": (8 * n / 128, 0, 2 * n / 128),
+        "flatness_backward": (n * 25, 10 * n, 0),
+        "shapes_backward": (n * 48, 4 * 3 * n, 0),
+        "add_statistics": (n * (8 + 1 + 4 + 24), 10 * n, 0),
+        "adam_visible, once for six": (v * FLOATS * 28 + n * FLOATS, v * FLOATS * 12, 0),
     }
 
 
@@ -239,6 +247,8 @@ def of_normals() -> Costs:
     return {
         "draw_rays": (r * (16 + 60 + 70), 30 * r, 0),
         "place_rays": (r * (32 + 64 + 44), 60 * r, 0),
+        "sharpness_forward": (8, 20, 0),
+        "sdf_weights": (4 * 2 * HIDDEN * (f + 4), 3 * HIDDEN * (f + 4), 0),
         "march_flags": (c * (4 + 1) + r * 36, 25 * c, 0),
         "march_strides": (c * 8 + strides * 20, 15 * strides, 0),
         "sdf_16, at strides": of_field(f, points=strides, sloped=False),
@@ -255,16 +265,16 @@ def of_normals() -> Costs:
         "eikonal_sums": (kept_ends * 12, 10 * kept_ends, 2 * kept_ends),
         "ray_terms": (r * 34, 40 * r, 6 * r),
         "view_losses": (r * 34, 40 * r, 6 * r),
-        "ray_terms_backward": (r * 50, 50 * r, 0),
-        "eikonal_backward": (kept_ends * 12 + room * 12, 12 * kept_ends, 0),
+        "ray_terms_backward": (r * 50 + kept_ends * 12 + room * 12, 50 * r + 12 * kept_ends, 0),
         "blend_backward": (kept * (4 + 16 + 32 + 4 + 8) + r * 28, 0, 20 * kept),
         "ends_backward": (kept_ends * 80 + room * 16, 10 * kept_ends, 190 * kept_ends),
         "sdf_backward_16": of_field_backward(f, points=kept_ends, to_points=False),
         "zeros (torch)": (TABLE * (8 + 2), 0, 0),
-        "sdf_network_sums": (shares * 4, shares, 0),
         "sdf_table_sums": (kept_ends * (24 + 8 * f + CORNERS / 2 * 4 + CORNERS * 16), kept_ends * CORNERS * 12, 0),
-        "sdf_table_gradient": (TABLE * (8 + 2 + 4), 4 * TABLE, 0),
-        "Adam (torch)": (TABLE * 28, 12 * TABLE, 0),
+        "sdf_gradients": (TABLE * (8 + 2 + 4) + shares * 4, 4 * TABLE + shares, 0),
+        "sdf_weights_backward": (4 * 3 * HIDDEN * (f + 4), 5 * HIDDEN * (f + 4), 0),
+        "adam_visible": (TABLE * 28, 12 * TABLE, 0),
+        "march_numbers": (44, 10, 0),
     }
 
 
@@ -280,6 +290,7 @@ def of_normals_at_times() -> Costs:
         "move_poses": (VIEWS * 152, 0, 250 * VIEWS),
         "move_poses_backward": (VIEWS * 176, 0, 600 * VIEWS),
         "march_points_backward": (kept_ends * 16 + r * 28, 0, 12 * kept_ends),
+        "sharpness_backward": (16, 20, 0),
         "place_rays_backward": (VIEWS * r * 8 + r * 60, 0, 36 * r),
         "sdf_64": of_field(64, points=kept_ends, sloped=True),
         "sdf_backward_64": of_field_backward(64, points=kept_ends, to_points=True),

@@ -4,6 +4,7 @@
     python benchmarks/normals_anywhere.py --object spot      # a mesh of data/real
     python benchmarks/normals_anywhere.py --all              # train every set, also those that are read alike
     python benchmarks/normals_anywhere.py --quick            # reading only: seconds
+    python benchmarks/normals_anywhere.py --seen --size 128  # which errors the checks see; trains nothing
     python benchmarks/normals_anywhere.py --write FOLDER     # write the sets, train nothing
 
 The same object is written in every convention, read without flags, checked as `fieldwatch doctor` checks it, and
@@ -12,7 +13,9 @@ have its values unless --all is given. MAE compares the trained surface with the
 in degrees; Chamfer compares its mesh with the exact surface, in percent of the diagonal of its box. "reads as" is the
 largest angle between the normals that were read and the exact ones, and the largest shift of a principal point in
 pixels. The second table adds noise to every normal (about each of two axes), a smooth error to every view as estimators
-have it, or wrong patches, and compares squares with the robust cost.
+have it, or wrong patches, and compares squares with the robust cost. The table of --seen has, for each error, its
+median in degrees, by how many degrees views disagree on the visual hull, by how many degrees normals contradict one
+surface (`integrability_gap`), and what the checks report.
 """
 
 import argparse
@@ -34,6 +37,7 @@ from fieldwatch.recon.commands.migrate.normals import read as read_command_line
 from fieldwatch.recon.data import (
     MeshScene,
     NormalSet,
+    NormalView,
     SolidUnion,
     check_normal_maps,
     ring_cameras,
@@ -42,6 +46,10 @@ from fieldwatch.recon.data import (
     write_normal_maps,
 )
 from fieldwatch.recon.data.normal_maps import PlacedShape, write_exr
+from fieldwatch.recon.data.normal_maps.agreement import median_disagreement
+from fieldwatch.recon.data.normal_maps.conventions import noise_of
+from fieldwatch.recon.data.normal_maps.hull import visual_hull
+from fieldwatch.recon.data.normal_maps.integrability import integrability_gap
 from fieldwatch.recon.data.normal_maps.map_files import encode_normals, write_png16
 from fieldwatch.recon.data.solids.shapes import RoundedBox, Sphere, Torus
 from fieldwatch.recon.mesh import Triangles, evaluate_mesh, implicit_surface, read_mesh
@@ -582,6 +590,55 @@ def noisy(maps: NormalSet, degrees: float) -> NormalSet:
     return replace(maps, views=tuple(views))
 
 
+def turned_by(maps: NormalSet, turn: Callable[[NormalView, torch.Tensor], torch.Tensor]) -> NormalSet:
+    """Return the maps with every normal changed by a function of its view, and scaled to length 1."""
+    views = []
+    for view in maps.views:
+        changed = torch.nn.functional.normalize(turn(view, view.normals.double()), dim=-1).float()
+        views.append(replace(view, normals=torch.where(view.known[..., None], changed, torch.zeros(()))))
+    return replace(maps, views=tuple(views))
+
+
+def tilted(_view: NormalView, normals: torch.Tensor) -> torch.Tensor:
+    """Rotate normals by five degrees about the horizontal axis of the camera."""
+    cosine, sine = math.cos(math.radians(5)), math.sin(math.radians(5))
+    rotation = torch.tensor([[1, 0, 0], [0, cosine, -sine], [0, sine, cosine]], dtype=torch.float64)
+    return normals @ rotation.T
+
+
+def flattened(_view: NormalView, normals: torch.Tensor) -> torch.Tensor:
+    """Make all slopes too flat: normals at 45 degrees turn by five toward the camera."""
+    return normals * torch.tensor([0.84, 0.84, 1.0])
+
+
+def of_a_stretched_object(view: NormalView, normals: torch.Tensor) -> torch.Tensor:
+    """Return the normals of the object stretched along z by a fifth, whose masks are those of the object."""
+    rotation = view.camera.world_from_camera[:3, :3].double()
+    stretched = normals @ rotation.T / torch.tensor([1.0, 1.0, 1.2])
+    return torch.nn.functional.normalize(stretched, dim=-1) @ rotation
+
+
+def print_seen(thing: Subject) -> None:
+    """Print which errors the checks see."""
+    exact = thing.maps
+    sets = {"none": exact}
+    sets |= {f"smooth, {degrees:g}": smooth_error(exact, degrees) for degrees in (2.5, 5.0, 10.0)}
+    sets |= {"tilt": turned_by(exact, tilted), "slopes too flat": turned_by(exact, flattened)}
+    sets |= {"stretched object": turned_by(exact, of_a_stretched_object), "noise, 5": noisy(exact, 5.0)}
+    print("| error, degrees | median | views disagree by | gap | checks |\n|---|---:|---:|---:|---|")
+    for name, maps in sets.items():
+        cosines = [
+            (ours.normals[ours.valid].double() * theirs.normals[ours.valid].double()).sum(-1)
+            for ours, theirs in zip(maps.views, exact.views, strict=True)
+        ]
+        error = float(torch.cat(cosines).clamp(-1, 1).acos().rad2deg().median())
+        across = median_disagreement(maps.views, visual_hull(maps.views))
+        gap = integrability_gap(maps.views, noise_of(maps.views) or 0.0)
+        shown = ["-" if value is None else f"{value:.2f}" for value in (error, across, gap)]
+        found = ", ".join(check.name for check in check_normal_maps(maps)) or "-"
+        print(f"| {name} | {' | '.join(shown)} | {found} |", flush=True)
+
+
 def main() -> None:
     """Print the tables; exit with 1 if a convention is read wrong."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -594,10 +651,14 @@ def main() -> None:
     everything = range(len(ERRORS))
     parser.add_argument("--errors", type=int, nargs="*", default=everything, help="rows of the second table")
     parser.add_argument("--quick", action="store_true", help="read the sets and compare, without training")
+    parser.add_argument("--seen", action="store_true", help="print which errors the checks see, without training")
     parser.add_argument("--write", type=Path, help="write the sets into this folder, and stop")
     options = parser.parse_args()
     torch.set_num_threads(1)
     thing = subject(options.object, options.views, options.size)
+    if options.seen:
+        print_seen(thing)
+        return
     if options.write is not None:
         for name, write in CONVENTIONS.items():
             folder = options.write / name.replace(" ", "_").replace(",", "").replace("'", "").replace("/", "_")

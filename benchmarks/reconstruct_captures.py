@@ -3,6 +3,7 @@
     python benchmarks/reconstruct_captures.py                   # all; about half an hour of processor time
     python benchmarks/reconstruct_captures.py --only film
     python benchmarks/reconstruct_captures.py --keep FOLDER     # keep everything; an interrupted benchmark continues
+    python benchmarks/reconstruct_captures.py --keep FOLDER --again    # the same trainings, meshed by the code of now
     python benchmarks/reconstruct_captures.py --write           # also write the table into docs/splats.md
     python benchmarks/reconstruct_captures.py --flags --schedule-scale 0.02    # flags of the training, for a short try
 
@@ -23,7 +24,6 @@ import argparse
 import json
 import math
 import os
-import resource
 import shutil
 import subprocess
 import sys
@@ -202,23 +202,14 @@ def printed_by(words: Sequence[str], allowed: Sequence[int] = (0,)) -> str:
     return done.stdout
 
 
-def reconstructed(data: Path, out: Path, flags: Sequence[str], training: Sequence[str]) -> tuple[Told, float]:
-    """Run `fieldwatch reconstruct`, unless it was finished earlier; return its JSON and its processor time in seconds.
+def reconstructed(data: Path, out: Path, flags: Sequence[str], training: Sequence[str]) -> Told:
+    """Run `fieldwatch reconstruct`, or what is left to do of it, and return its JSON.
 
     Raises:
         SystemExit: it failed; its own message says why.
     """
-    kept = out.with_suffix(".json")
-    if kept.is_file():
-        stored = json.loads(kept.read_text())
-        return stored["told"], stored["seconds"]
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     words = ["reconstruct", str(data), "-o", str(out), *flags, "--json", "--", "--threads", "1", *training]
-    told = json.loads(printed_by(words, allowed=(0, 1)))
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    kept.write_text(json.dumps({"told": told, "seconds": seconds}))
-    return told, seconds
+    return json.loads(printed_by(words, allowed=(0, 1)))
 
 
 def with_known_cameras(capture: Capture, scene: Path, out: Path) -> None:
@@ -262,6 +253,21 @@ def extracted_alike(found: Path, run: Path, out: Path) -> Triangles:
     return mesh_of(json.loads(kept.read_text()))
 
 
+def forget_meshes(folder: Path) -> None:
+    """Remove meshes and what is made from them; cameras and trainings are kept."""
+    (folder / "reference-mesh.json").unlink(missing_ok=True)
+    shutil.rmtree(folder / "reference-mesh", ignore_errors=True)
+    path = folder / "found" / "reconstruct.json"
+    if not path.is_file():
+        return
+    record = json.loads(path.read_text())
+    for stage, made in {"mesh": "mesh", "texture": "textured", "view": ""}.items():
+        record["stages"].pop(stage, None)
+        if made:
+            shutil.rmtree(folder / "found" / made, ignore_errors=True)
+    path.write_text(json.dumps(record))
+
+
 def mesh_of(told: Told) -> Triangles:
     """Return the mesh that `mesh extract` wrote."""
     return read_mesh(Path(told["files"][next(iter(told["quality"]))]))
@@ -300,14 +306,14 @@ def row_of(name: str, folder: Path, training: Sequence[str]) -> tuple[str, list[
         data.mkdir(parents=True)
         capture.make(data)
     (source,) = data.iterdir()
-    told, seconds = reconstructed(source, folder / "found", capture.flags, training)
+    told = reconstructed(source, folder / "found", capture.flags, training)
     scene = folder / "found" / "scene"
     known = folder / "known"
     if not known.exists():
         with_known_cameras(capture, scene, known)
     skip = ("--skip-unreadable",) if capture.truth is None else ()
     # Texture and turntable of the reference are not needed.
-    reference, _ = reconstructed(known, folder / "reference", ("--for", "splats"), (*training, *skip))
+    reference = reconstructed(known, folder / "reference", ("--for", "splats"), (*training, *skip))
     if held_out(told) != held_out(reference):
         raise SystemExit(f"{name}: the two trainings held out different photos, so their PSNR cannot be compared")
     found, ours, theirs = told["stages"]["cameras"], psnr_of(told), psnr_of(reference)
@@ -325,6 +331,7 @@ def row_of(name: str, folder: Path, training: Sequence[str]) -> tuple[str, list[
             f"{chamfer(theirs_mesh, truth, None, names):.2f} %",
         ]
     wall = sum(told["seconds"].values())
+    seconds = sum(told["processor_seconds"].values())
     cells = [
         name, f"{found['registered']} of {found['photos']}", minutes(wall), minutes(seconds), f"{ours:.2f} dB",
         f"{theirs:.2f} dB", *distances,
@@ -364,16 +371,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", choices=tuple(CAPTURES), default=tuple(CAPTURES))
     parser.add_argument("--keep", type=Path, help="folder for all files; by default a temporary one")
+    parser.add_argument("--again", action="store_true", help="make the meshes of --keep again, from the same trainings")
     parser.add_argument("--write", action="store_true", help="write the table into docs/splats.md")
     parser.add_argument("--flags", nargs=argparse.REMAINDER, default=[], help="further flags of the training")
     chosen = parser.parse_args()
+    if chosen.again and chosen.keep is None:
+        parser.error("--again makes the meshes of kept trainings again: give their folder with --keep")
     torch.set_num_threads(1)
     lines = [HEAD]
     missed: list[str] = []
     print(HEAD, flush=True)
     with tempfile.TemporaryDirectory() as temporary:
         for name in chosen.only:
-            row, short = row_of(name, (chosen.keep or Path(temporary)) / name, chosen.flags)
+            folder = (chosen.keep or Path(temporary)) / name
+            if chosen.again:
+                forget_meshes(folder)
+            row, short = row_of(name, folder, chosen.flags)
             print(row, flush=True)
             lines.append(row)
             missed += short

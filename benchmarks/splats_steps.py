@@ -16,7 +16,7 @@ from fieldwatch.recon.pipelines.splats.algorithm import loss_terms
 from fieldwatch.recon.pipelines.splats.config import DensificationOptions, Regularization, SplatsConfig, SurfaceOptions
 from fieldwatch.recon.pipelines.splats.model import SplatModel, view_of
 from fieldwatch.recon.pipelines.splats.neighborhood import Neighborhood
-from fieldwatch.recon.pipelines.splats.objective import Span, geometry_outputs, step_psnr
+from fieldwatch.recon.pipelines.splats.objective import RenderedView, Span, geometry_outputs, step_psnr
 from fieldwatch.recon.pipelines.splats.population import PopulationMonitor
 from fieldwatch.recon.pipelines.splats.scene import PhotoView, Scene
 from fieldwatch.recon.pipelines.splats.schedule import make_plan
@@ -58,7 +58,7 @@ class Shown:
     """Values of a step before its update."""
 
     terms: Terms
-    one: RenderedSurface
+    one: RenderedView
 
     @property
     def drawn(self) -> RenderOutput:
@@ -121,7 +121,7 @@ class Steps:
             geometry = geometry_outputs(config, scene, number)
             drawn = self.model.render(view.camera, **geometry)
         with span("loss"):
-            one = RenderedSurface.of(number, self.model, drawn, view)
+            one = RenderedView(step=number, model=self.model, output=drawn, view=view)
             terms = loss_terms(config, scene, one, self.neighborhood, span)
             total = terms.total
         with span("zero_grad"):

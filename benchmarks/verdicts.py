@@ -13,11 +13,11 @@ are), whether the remedy names the flag, line or data to change, and whether the
 applied. The figure of merit is measured on clean data, by the benchmark, and is not part of the record. A healthy run
 that is not "healthy" is a false alarm.
 
-Rules have been tuned on sets a to f and s. Sets a and b have the same faults with other data, models and magnitudes.
-Sets c to g are in other fields, by authors who did not know the rules; each judged the rules before they were tuned on
-it, and what is stored of it is from then: use ``--write`` for a new set only. Set g judges them now: do not tune rules
-on it. Set s has results that stand still. ``python -m verdict_runs.harm --set g`` trains a set without asking for
-verdicts, and says which of its faults do harm.
+Rules have been tuned on all of these sets but h. Sets a and b have the same faults with other data, models and
+magnitudes. Sets c to h are in other fields, by authors who did not know the rules; each judged the rules before they
+were tuned on it, and what is stored of it is from then: use ``--write`` for a new set only. Set s has results that
+stand still. ``python -m verdict_runs.harm --set h`` trains a set without asking for verdicts, and says which of its
+faults do harm.
 """
 
 import argparse

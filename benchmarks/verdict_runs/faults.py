@@ -32,6 +32,9 @@ BY_KIND: dict[str, dict[str, tuple[str, str]]] = {
     WORSE: {
         "targets shuffled": (UNINFORMED, r"target|label|pair|order of|shuffl"),
         "wrong axes": (r"axes|axis|facing|outward|mirror|upside|\bsigns?\b", r"--axes|--normals"),
+        "photos turned": (r"turned|mirrored|upside", r"turn|EXIF|COLMAP"),
+        "photos magnified": (r"magnified|zoom", r"focal|COLMAP"),
+        "slopes too flat": (r"contradict|slope", r"slope"),
         "focal length": (r"focal|intrinsic|reproject|lens", r"focal|intrinsic|camera|COLMAP"),
         "poses shuffled": (r"pose|reproject|camera", r"pose|camera|COLMAP|image name"),
     },
@@ -41,6 +44,8 @@ BY_KIND: dict[str, dict[str, tuple[str, str]]] = {
     ABSURD: {
         "rate too high": (rf"{RATE}|UpdateRatio|update ratio", RATE),
         "rate too low": (rf"{RATE}|UpdateRatio|update ratio|Unchanged", RATE),
+        "class weights": (r"weigh", r"weights? of the classes|counts"),
+        "no logarithm": (r"kl_div|logarithm", r"log_softmax"),
         "regularizer too strong": (r"TermDominates|dominat|share of the (total|loss|gradient)", r"weight"),
         "detached term": (r"detach|no gradient|without (a )?gradient|constant", r"detach|no_grad|item\(\)|gradient"),
         "resets too often": (r"reset", r"--reset-every"),
@@ -66,6 +71,7 @@ BY_KIND: dict[str, dict[str, tuple[str, str]]] = {
             r"accumulat|zero_grad|never (zeroed|cleared)|not cleared",
             r"zero_grad|step\.backward",
         ),
+        "padding": (r"padded|padding", r"padding|pad "),
         "frozen by accident": (
             r"requires_grad|frozen|DeadGroup|no (longer )?gradient|Unchanged",
             r"requires_grad|detach|no_grad|contributes|optimizer",

@@ -213,6 +213,29 @@ def change_photo(index: int, change: Callable[[np.ndarray], np.ndarray]) -> Spoi
     return spoil
 
 
+def change_photos(every: int, change: Callable[[np.ndarray], np.ndarray]) -> Spoil:
+    """Change the pixels of one photo of so many, and leave its camera."""
+
+    def spoil(folder: Path) -> None:
+        for path in sorted((folder / "images").iterdir())[1::every]:
+            _change_picture(path, change)
+
+    return spoil
+
+
+def upside_down(pixels: np.ndarray) -> np.ndarray:
+    """Turn a picture by half a turn."""
+    return pixels[::-1, ::-1]
+
+
+def magnified(pixels: np.ndarray) -> np.ndarray:
+    """Show the middle of a picture 1.7 times as large."""
+    height, width = pixels.shape[:2]
+    rows = ((np.arange(height) + 0.5 - height / 2) / 1.7 + height / 2).astype(int)
+    columns = ((np.arange(width) + 0.5 - width / 2) / 1.7 + width / 2).astype(int)
+    return pixels[rows][:, columns]
+
+
 def _change_picture(path: Path, change: Callable[[np.ndarray], np.ndarray]) -> None:
     with Image.open(path) as image:
         pixels = np.asarray(image.convert("RGB"), np.float32) / 255
@@ -236,6 +259,17 @@ def flip_axes(*signs: float) -> Spoil:
     def spoil(folder: Path) -> None:
         for path in normal_files(folder):
             np.save(path, np.load(path) * np.array(signs, np.float32))
+
+    return spoil
+
+
+def flatten_normals(factor: float) -> Spoil:
+    """Multiply the slopes of all normals, as an estimator that sees too little shade does."""
+
+    def spoil(folder: Path) -> None:
+        for path in normal_files(folder):
+            normals = np.load(path) * np.array([factor, factor, 1.0], np.float32)
+            np.save(path, normals / np.maximum(np.linalg.norm(normals, axis=-1, keepdims=True), 1e-6))
 
     return spoil
 

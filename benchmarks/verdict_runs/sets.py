@@ -12,6 +12,8 @@ from .set_f import healthy as healthy_f
 from .set_f import plants as plants_f
 from .set_g import healthy as healthy_g
 from .set_g import plants as plants_g
+from .set_h import healthy as healthy_h
+from .set_h import plants as plants_h
 
 PLANTS: dict[str, tuple[Plant, ...]] = {
     "a": plants_a.PLANTS,
@@ -21,6 +23,7 @@ PLANTS: dict[str, tuple[Plant, ...]] = {
     "e": plants_e.PLANTS,
     "f": plants_f.PLANTS,
     "g": plants_g.PLANTS,
+    "h": plants_h.PLANTS,
     "s": set_s.PLANTS,
 }
 HEALTHY: dict[str, tuple[Healthy, ...]] = {
@@ -31,6 +34,7 @@ HEALTHY: dict[str, tuple[Healthy, ...]] = {
     "e": healthy_e.HEALTHY,
     "f": healthy_f.HEALTHY,
     "g": healthy_g.HEALTHY,
+    "h": healthy_h.HEALTHY,
     "s": set_s.HEALTHY,
 }
 

@@ -10,7 +10,7 @@ from unittest import mock
 
 import torch
 
-from fake_cuda import tensors
+from fake_cuda import graphs, tensors
 from fake_cuda.guard import guard
 from fake_cuda.ledger import Ledger, Memory
 from fake_cuda.tensors import DEVICE, STATE, DeviceMode, DeviceTensor
@@ -234,7 +234,10 @@ class FakeCuda:
             "get_device_name": lambda *_: NAME,
             "get_device_capability": lambda *_: (facts.major, facts.minor),
             "is_bf16_supported": lambda *_, **__: True,
-            "is_current_stream_capturing": lambda: False,
+            "is_current_stream_capturing": lambda: STATE.capture is not None,
+            "CUDAGraph": graphs.CudaGraph,
+            "graph": graphs.graph,
+            "graph_pool_handle": graphs.pool_handle,
             "synchronize": lambda *_: STATE.ledger.wait("torch.cuda.synchronize()"),
             "set_sync_debug_mode": lambda *_: None,
             "Event": Event,

@@ -4,7 +4,7 @@ import sys
 import threading
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 _SOURCE = "/src/fieldwatch/"
 _BLOCK = 512
@@ -31,6 +31,10 @@ class Memory:
     def hold(self, storage: Any) -> "_Hold":
         """Count a storage as used while the returned object exists, or another one for the same storage."""
         return _Hold(self, storage)
+
+    def holds(self, storage: Any) -> bool:
+        """Whether a tensor of the device uses a storage."""
+        return self._holders[storage._cdata] > 0
 
     def reset_peak(self) -> None:
         """Let the peak begin at what is used now."""
@@ -80,6 +84,7 @@ class Ledger:
         waits: times at which the host waited for the device, by cause and place.
         unordered: sums whose order, and with it whose last bits, differ from run to run, by operation and place.
         uploads: copies from the host to the device, by place.
+        capturing: whether a graph is recorded now, so that nothing is launched.
     """
 
     launches: Counter[str] = field(default_factory=Counter)
@@ -87,16 +92,19 @@ class Ledger:
     waits: Counter[tuple[str, str]] = field(default_factory=Counter)
     unordered: Counter[tuple[str, str]] = field(default_factory=Counter)
     uploads: Counter[str] = field(default_factory=Counter)
+    capturing: ClassVar[bool] = False
 
     def launch(self, operation: str) -> None:
-        """Count a kernel."""
-        if threading.current_thread() is not threading.main_thread():
+        """Count a kernel, which a capture does not launch."""
+        if self.capturing or threading.current_thread() is not threading.main_thread():
             return
         self.launches[operation] += 1
         self.launch_places[operation, place()] += 1
 
     def wait(self, cause: str) -> None:
-        """Count a wait of the host."""
+        """Count a wait of the host, which a capture refuses."""
+        if self.capturing and threading.current_thread() is threading.main_thread():
+            raise RuntimeError(f"CUDA error: operation not permitted when stream is capturing ({cause})")
         if threading.current_thread() is threading.main_thread():
             self.waits[cause, place()] += 1
 

@@ -27,6 +27,8 @@ class DeviceState:
         default_generator: default generator of the device.
         pinned: tensors in pinned memory of the host.
         launches_left: launches after which the device is out of memory, once; None for never.
+        capture: graph that records what is launched; None outside of a capture.
+        pools: memory of graphs, by pool.
     """
 
     def __init__(self) -> None:
@@ -36,6 +38,8 @@ class DeviceState:
         self.generators: dict[int, torch.Generator] = {self.default_generator._cdata: self.default_generator}
         self.pinned: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
         self.launches_left: int | None = None
+        self.capture: Any = None
+        self.pools: dict[tuple[int, int], list[torch.Tensor]] = {}
 
 
 STATE = DeviceState()
@@ -360,6 +364,8 @@ def _count_indices(name: str, indices: Any) -> None:
 
 def _count_copy(source: torch.Tensor, target: Any, *, blocking: bool, pinned_target: bool = False) -> None:
     from_device, to_device = isinstance(source, DeviceTensor), _is_cuda(target if target is not None else source.device)
+    if STATE.capture is not None and from_device != to_device:
+        raise RuntimeError("a capture would copy from or to the same memory of the host in every replay")
     if from_device and not to_device and (blocking or not pinned_target):
         # A copy without blocking into pageable memory still waits until the values are there.
         STATE.ledger.wait("copy to the host")
@@ -374,9 +380,23 @@ def _computed(func: Any, operation: _Operation, args: tuple, kwargs: dict) -> An
     plain_kwargs = {key: _mapped(_plain, value) for key, value in kwargs.items() if key != "pin_memory"}
     if plain_kwargs.get("device") is not None:
         plain_kwargs["device"] = _HOST
-    if operation.seeded and kwargs.get("generator") is None:
-        return _with_device_random(lambda: func(*plain_args, **plain_kwargs))
-    return func(*plain_args, **plain_kwargs)
+
+    def compute() -> Any:
+        if operation.seeded and kwargs.get("generator") is None:
+            return _with_device_random(lambda: func(*plain_args, **plain_kwargs))
+        return func(*plain_args, **plain_kwargs)
+
+    if STATE.capture is None:
+        return compute()
+    inputs = _tensors(plain_kwargs, _tensors(plain_args, []))
+    places = operation.written or ()
+    written = [plain_kwargs.get(key, plain_args[at] if at < len(plain_args) else None) for at, key in places]
+    return STATE.capture.run(operation.name, compute, inputs, _tensors(written, []))
+
+
+def plain_tensors(value: Any) -> list[torch.Tensor]:
+    """Return the tensors in nested lists, tuples and dictionaries."""
+    return _tensors(value, [])
 
 
 def _with_device_random(compute: Callable[[], Any]) -> Any:

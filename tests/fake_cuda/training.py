@@ -85,6 +85,8 @@ LATE_RUNS: dict[str, Words] = {
     "splats-dn-surface": _splats("--regularization", "dn_consistency"),
     "video-interpolate": _video("--model", "hnerv", "--modelsize", "0.02", "--conv-type", "convnext", "interpolate"),
     "video-literal": _video("--preset", "literal", "--fc-dim", "8", "--fc-hw", "3_4", "--dec-strds", "2", "3"),
+    "video-graphs": _video("--cuda-graphs"),
+    "video-hnerv-graphs": _video("--model", "hnerv", "--modelsize", "0.02", "--cuda-graphs"),
 }
 """Arguments of trainings of which only the counts at `SURFACE_STOP` are of interest."""
 PRESET_RUNS: dict[str, Words] = {
@@ -200,11 +202,12 @@ def _watched(training: Training, at_step: AtStep) -> Iterator[None]:
         updated = update(step, *optimizers, **options)
         now = STATE.ledger.copy()
         training.steps += [now.since(before) for before in last]
-        last[:] = [now]
         training.optimizers |= {type(optimizer).__name__ for optimizer in optimizers}
         total = step.terms.total
         # Not a read of the device, which would count as a wait.
         training.losses.append(float(total.values if isinstance(total, DeviceTensor) else total))
+        # After the total, which the step itself does not ask for.
+        last[:] = [STATE.ledger.copy()]
         return updated
 
     with mock.patch.object(Step, "update", watched):

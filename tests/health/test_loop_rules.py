@@ -173,6 +173,7 @@ STILL = {"Eval/modes": np.full(4, 0.2)}
 BORN = {"operation": "cross-entropy", "outcomes": 64, "chance": float(np.log(64))}
 EVERY = {"names": ["net.head.weight"], "count": 1}
 MODE = {"item": "net", "modules": ["net.drop"]}
+DIVERGING = {"term": "distill", "form": "no_log", "operation": "softmax", "loss": "divergence"}
 DECAY = {"group": "0", "optimizer": "AdamW", "decoupled": True}
 CUT = np.where(np.arange(STEPS) < 30, 0.1, 1e-7)
 
@@ -210,7 +211,7 @@ CASES = [
         words=("between samples", "constant prediction", "labels"),
     ),
     Case(
-        rule=batches.EvaluationInput(),
+        rule=evaluations.EvaluationInput(),
         fault=forward(
             results=MEMORIZED,
             input_mean=noise(),
@@ -230,7 +231,23 @@ CASES = [
         words=("normalized differently", "mean 120", "same normalization"),
     ),
     Case(
-        rule=batches.EvaluationOutput(),
+        rule=evaluations.EvaluationInput(),
+        fault=forward(evaluation_input_mean=noise(4), evaluation_padding=np.full(4, 0.6)),
+        healthy=forward(evaluation_input_mean=noise(4), evaluation_padding=np.array([0.0, 0.1, 0.5, 0.0])),
+        severity="warning",
+        subject="net",
+        words=("60%", "other side", "padding_side"),
+    ),
+    Case(
+        rule=evaluations.EvaluationInput(),
+        fault=forward(evaluation_input_mean=noise(4), evaluation_start=np.full(4, 1.0)),
+        healthy=forward(evaluation_input_mean=noise(4), evaluation_start=np.zeros(4)),
+        severity="warning",
+        subject="net",
+        words=("100%", "do not begin with the token", "start token"),
+    ),
+    Case(
+        rule=evaluations.EvaluationOutput(),
         fault=answered(output=0.3),
         healthy=answered(output=0.8),
         severity="warning",
@@ -238,7 +255,7 @@ CASES = [
         words=("deviation of 0.3 in evaluations", "training and evaluation differ", "batch norms"),
     ),
     Case(
-        rule=batches.EvaluationOutput(),
+        rule=evaluations.EvaluationOutput(),
         fault=answered(output=1.0, shift=2.0),
         # Inputs of another scale have other outputs, which another rule reports.
         healthy=answered(output=1.0, shift=2.0, given=3.0),
@@ -407,6 +424,16 @@ CASES = [
         words=("sign is wrong", "minus sign"),
     ),
     Case(
+        rule=objectives.LossForm(),
+        fault=Record(
+            columns={"Loss/total": FALLING}, rare=DONE, events=[{"kind": "loss_form", "step": 0, **DIVERGING}]
+        ),
+        healthy=settled("loss_form", term="distill", form="bounded", operation="sigmoid"),
+        severity="warning",
+        subject="distill",
+        words=("kl_div", "of softmax", "log_softmax"),
+    ),
+    Case(
         rule=objectives.NegativeLoss(),
         fault=floored(8 - np.linspace(0, 9, STEPS)),
         healthy=floored(8 * np.linspace(1, 0, STEPS) ** 3 - 1e-9),
@@ -506,8 +533,9 @@ CASES = [
     ),
     Case(
         rule=chance.OutputsGrow(),
-        fault=forward(results=MEMORIZED, output_std=np.geomspace(0.1, 1e3, 40)),
-        healthy=forward(results=MEMORIZED, output_std=np.linspace(0.1, 1.0, 40)),
+        fault=forward(2.3 + np.arange(STEPS) / 100, results=MEMORIZED, output_std=np.geomspace(0.1, 1e3, 40)),
+        # What is learned by heart grows, too, while its loss falls.
+        healthy=forward(results=MEMORIZED, output_std=np.geomspace(0.1, 1e3, 40)),
         severity="warning",
         subject="net",
         words=("diverge", "discount"),
@@ -551,6 +579,15 @@ CASES = [
         severity="warning",
         subject="net",
         words=("same places", "Shift the targets"),
+    ),
+    Case(
+        rule=objectives.InvertedWeights(),
+        fault=logits(weight_slope=np.full(40, 1.0)),
+        # Weights of inverse frequency, and a focal loss, go the other way.
+        healthy=logits(weight_slope=np.linspace(-1.0, 0.1, 40)),
+        severity="warning",
+        subject="net",
+        words=("to the power of 1", "rare ones", "Invert the weights"),
     ),
     Case(
         rule=objectives.TargetAmongInputs(),
@@ -680,7 +717,7 @@ VARIANTS = [
         words=("stood still", "lowered too early", "ReduceLROnPlateau"),
     ),
     Case(
-        rule=batches.EvaluationInput(),
+        rule=evaluations.EvaluationInput(),
         fault=forward(results=MEMORIZED, evaluation_input_mean=noise(4), evaluation_argument_shift=np.full(4, 8.0)),
         healthy=forward(results=MEMORIZED, evaluation_input_mean=noise(4), evaluation_argument_shift=np.full(4, 1.7)),
         severity="warning",
@@ -720,11 +757,11 @@ VARIANTS = [
     ),
     Case(
         rule=progress.NoProgress(),
-        # Nobody knows whether "found" is better high or low: it stands still, and the loss falls to nothing.
-        fault=forward(results={"val/found": np.array([0.31, 0.29, 0.3, 0.3, 0.29])}),
-        healthy=forward(results={"val/found": np.array([0.31, 0.4, 0.5, 0.55, 0.56])}),
+        # Nobody knows whether "kept" is better high or low: it stands still, and the loss falls to nothing.
+        fault=forward(results={"val/kept": np.array([0.31, 0.29, 0.3, 0.3, 0.29])}),
+        healthy=forward(results={"val/kept": np.array([0.31, 0.4, 0.5, 0.55, 0.56])}),
         severity="warning",
-        subject="val/found",
+        subject="val/kept",
         words=("not improved", "fell from", "targets"),
     ),
     Case(
@@ -749,19 +786,19 @@ VARIANTS = [
     ),
     Case(
         rule=progress.NoProgress(),
-        fault=forward(results={"val/found": np.array([0.05, 0.04, 0.04, 0.02, 0.01])}, loss=2.3 - FALLING / 10),
-        healthy=forward(results={"val/found": np.array([0.97, 0.98, 0.97, 0.98, 0.98])}, loss=2.3 - FALLING / 10),
+        fault=forward(results={"val/kept": np.array([0.05, 0.04, 0.04, 0.02, 0.01])}, loss=2.3 - FALLING / 10),
+        healthy=forward(results={"val/kept": np.array([0.97, 0.98, 0.97, 0.98, 0.98])}, loss=2.3 - FALLING / 10),
         severity="warning",
-        subject="val/found",
+        subject="val/kept",
         words=("not improved", "fell by only", "learned nothing", "learning rate"),
     ),
     Case(
         rule=progress.NoProgress(),
-        fault=forward(results={"val/found": np.array([0.31, 0.29, 0.3, 0.3, 0.29]), "val/beta": np.full(5, 0.5)}),
+        fault=forward(results={"val/kept": np.array([0.31, 0.29, 0.3, 0.3, 0.29]), "val/beta": np.full(5, 0.5)}),
         # A setting that is recorded with the evaluations never changes, and is no result.
         healthy=forward(results={"val/beta": np.full(5, 0.5)}),
         severity="warning",
-        subject="val/found",
+        subject="val/kept",
         words=("not improved", "targets"),
     ),
     Case(
@@ -842,7 +879,7 @@ def test_every_rule_of_these_modules_is_planted():
 
 
 MAY_BE_MEANT = [
-    *(batches.SameBatch, batches.EvaluationInput, batches.BatchOfOne, batches.InputScale),
+    *(batches.SameBatch, evaluations.EvaluationInput, batches.BatchOfOne, batches.InputScale),
     *(objectives.SamplesIgnored, objectives.UnmixedBatches, settings.OddSetting, settings.FrozenBody),
 ]
 

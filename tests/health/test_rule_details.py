@@ -9,6 +9,7 @@ from fieldwatch.health.rules import (
     gradients,
     losses,
     parameters,
+    progress,
     quality,
     rates,
     results,
@@ -378,3 +379,104 @@ def test_few_evaluations_over_several_phases_show_overfitting(make):
     assert [found.step for found in rule(make({"Loss/total": np.ones(600)}, gaps, events=[PLAN, *phases]))] == [599]
     recovered = ({"Test/psnr_gap": np.array([8.0, 2.0])}, {"first": 299, "stride": 300})
     assert rule(make({"Loss/total": np.ones(600)}, recovered, events=[PLAN, *phases])) == ()
+
+
+DECLINES = {
+    "to below its start": ((0.05, 0.08, 0.04, -0.03, -0.1, -0.2, -0.3, -0.4), 1),
+    "up and down": ((0.05, 0.08, -0.4, 0.03, -0.3, 0.06, -0.2, -0.1), 0),
+    "above its start": ((0.2, 0.9, 0.8, 0.7, 0.65, 0.6, 0.55, 0.5), 0),
+    "of a few evaluations": ((0.05, 0.08, -0.1, -0.2, -0.4), 0),
+    "no larger than its noise": ((0.5, 0.51, 0.49, 0.5, 0.47, 0.48), 0),
+}
+
+
+@pytest.mark.parametrize(("scores", "count"), DECLINES.values(), ids=DECLINES)
+def test_a_score_that_declines_steadily_while_the_loss_falls_is_overfitted(scores, count, make):
+    loss = {"Loss/total": 2.3 * np.exp(-np.arange(640) / 200) + 0.1}
+    plan = {"kind": "plan", "step": 0, "steps": 640}
+    stride = 640 // len(scores)
+    history = make((loss, {}), ({"val/gain": np.array(scores)}, {"stride": stride}), events=[plan])
+    assert [found.subject for found in results.HeldOutGap()(history)] == ["val/gain"] * count
+    # What a policy earns goes up and down.
+    rewards = make((loss, {}), ({"val/reward": np.array(scores)}, {"stride": stride}), events=[plan])
+    assert results.HeldOutGap()(rewards) == ()
+
+
+def ended(make, loss, events=(), **rare):
+    """A finished run of 640 steps with a loss, and results that are recorded rarely."""
+    plan = {"kind": "plan", "step": 0, "steps": 640}
+    columns = {"Loss/total": loss, "Loss/component_fit": loss}
+    spaced = [
+        ({name.replace("__", "/"): np.array(values)}, {"first": 640 // len(values) - 1, "stride": 640 // len(values)})
+        for name, values in rare.items()
+    ]
+    return make((columns, {}), *spaced, events=[plan, *events])
+
+
+LEARNED_EARLY = 2.1 + 0.7 * np.exp(-np.arange(640) / 10) + 0.02 * np.sin(np.arange(640) * 1.7)
+
+
+def test_a_density_that_was_learned_before_its_first_evaluation_has_made_progress(make):
+    for name, sign in (("Eval__log_likelihood", -1), ("Eval__nll", 1)):
+        follows = [sign * value for value in (2.21, 2.22, 2.2, 2.23, 2.22)]
+        assert progress.NoProgress()(ended(make, LEARNED_EARLY, **{name: follows})) == ()
+        stays = [sign * value for value in (2.8, 2.81, 2.8, 2.82, 2.81)]
+        assert len(progress.NoProgress()(ended(make, LEARNED_EARLY, **{name: stays}))) == 1
+
+
+def test_what_was_perfect_at_once_has_nothing_to_gain(make):
+    loss = np.linspace(4.0, 3.4, 640)
+    assert progress.NoProgress()(ended(make, loss, Eval__knn_accuracy=[1.0] * 6)) == ()
+    assert len(progress.NoProgress()(ended(make, loss, Eval__knn_accuracy=[0.3] * 6))) == 1
+
+
+def test_results_that_are_always_worse_than_the_first_are_no_progress(make):
+    loss = np.concatenate([np.linspace(0.5, 0.2, 60), np.full(580, 0.2)])
+    worse = ended(make, loss, Val__error=[0.276, 0.297, 0.287, 0.296, 0.31])
+    noise = ended(make, loss, Val__error=[0.276, 0.28, 0.27, 0.296, 0.287])
+    assert [found.subject for found in progress.NoProgress()(worse)] == ["Val/error"]
+    assert progress.NoProgress()(noise) == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "count"),
+    [
+        ("Eval__gain", (-0.013, -0.004, 0.001, 0.0, -0.0003), 1),
+        ("Eval__gain", (-0.013, 0.01, 0.03, 0.04, 0.05), 0),
+        ("Eval__relative_error", (0.94, 0.9, 0.95, 0.88, 0.89), 1),
+        ("Eval__relative_error", (0.94, 0.7, 0.5, 0.4, 0.3), 0),
+    ],
+)
+def test_a_gain_of_nothing_and_the_error_of_predicting_nothing_are_known(make, name, values, count):
+    loss = 2.3 * np.exp(-np.arange(640) / 200) + 0.1
+    found = results.WorseThanNothing()(ended(make, loss, **{name: values}))
+    assert [each.subject for each in found] == [name.replace("__", "/")] * count
+
+
+def test_the_scores_of_a_game_go_back_and_forth(make):
+    distances = (0.065, 0.024, 0.027, 0.056, 0.056)
+    learned = 2.3 * np.exp(-np.arange(640) / 200) + 0.1
+    game = 1.38 + 0.4 * np.exp(-((np.arange(640) - 200) ** 2) / 1e4) + np.linspace(0, 0.1, 640)
+    assert len(results.HeldOutGap()(ended(make, learned, Eval__distance=distances))) == 1
+    assert results.HeldOutGap()(ended(make, game, Eval__distance=distances)) == ()
+
+
+@pytest.mark.parametrize(("held_out", "count"), [((0.5, 0.6, 0.7, 0.725), 0), ((0.5, 0.8, 0.76, 0.725), 1)])
+def test_few_samples_may_be_learned_by_heart_while_others_gain_by_them(make, held_out, count):
+    loss = 2.3 * np.exp(-np.arange(640) / 60)
+    history = ended(make, loss, val__accuracy=held_out, train__accuracy=[0.6, 0.9, 1.0, 1.0])
+    assert len(results.HeldOutGap()(history)) == count
+
+
+def test_a_loss_near_nothing_may_triple(make):
+    loss = np.concatenate([2.0 * np.exp(-np.arange(400) / 20), np.full(240, 1e-3)])
+    low = np.maximum(loss, 1e-6)
+    assert losses.LossJump()(make({"Loss/total": low})) == ()
+    assert len(losses.LossJump()(make({"Loss/total": np.where(np.arange(640) < 400, low, 0.2)}))) == 1
+
+
+def test_the_errors_of_a_value_network_may_swing(make):
+    swinging = np.where(np.arange(2400) // 32 % 2, 0.02, 0.001)
+    columns = {"Loss/total": swinging, "Gradients/update_ratio_net": np.full(2400, 1e-3)}
+    assert len(losses.LossOscillating()(make(columns))) == 1
+    assert losses.LossOscillating()(make({**columns, "Rollout/return": np.linspace(0, 1, 2400)})) == ()

@@ -14,6 +14,7 @@ INPUTS = torch.randn(6, 4, generator=torch.Generator().manual_seed(0))
 WEIGHT = torch.full((3, 4), 0.1, requires_grad=True)
 CLASSES = torch.tensor([0, 1, 2, 0, 1, 2])
 VALUES = torch.linspace(-1, 1, 6)
+CHANCES_OF_A_TEACHER = torch.tensor([[0.2, 0.3, 0.5]]).expand(6, 3)
 
 
 def logits():
@@ -41,6 +42,14 @@ FAULTS = {
     "axis of softmax": ("axis", lambda: functional.nll_loss(logits().softmax(0).log(), CLASSES)),
     "axis of log_softmax": ("axis", lambda: functional.nll_loss(logits().log_softmax(0), CLASSES)),
     "no logarithm": ("no_log", lambda: functional.nll_loss(logits().softmax(1), CLASSES)),
+    "divergence of probabilities": (
+        "no_log",
+        lambda: functional.kl_div(logits().softmax(1), CHANCES_OF_A_TEACHER, reduction="batchmean"),
+    ),
+    "divergence of activations": (
+        "no_log",
+        lambda: functional.kl_div(single().sigmoid(), VALUES[:, None].abs(), reduction="sum"),
+    ),
     "crossed by hand": ("crossed", lambda: (single() - VALUES).square().mean()),
     "crossed by mse_loss": ("crossed", lambda: functional.mse_loss(single(), VALUES)),
     "crossed rows of horizons": ("crossed", lambda: (logits()[:, None] - logits().detach()[None]).square().mean()),
@@ -52,6 +61,13 @@ SOUND = {
     "cross_entropy": lambda: functional.cross_entropy(logits(), CLASSES),
     "label smoothing": lambda: functional.cross_entropy(logits(), CLASSES, label_smoothing=0.1),
     "log of probabilities": lambda: functional.nll_loss(logits().softmax(1).log(), CLASSES),
+    "divergence of logarithms": lambda: functional.kl_div(
+        logits().log_softmax(1), CHANCES_OF_A_TEACHER, reduction="batchmean"
+    ),
+    "divergence the other way": lambda: functional.kl_div(
+        CHANCES_OF_A_TEACHER.log(), logits().softmax(1), reduction="batchmean"
+    ),
+    "chances of what was wanted": lambda: 1 - (CHANCES_OF_A_TEACHER * logits().softmax(1)).sum(1).mean(),
     "classes on axis 0, transposed": lambda: functional.nll_loss(logits().T.softmax(0).T.log(), CLASSES),
     "squares": lambda: (single()[:, 0] - VALUES).square().mean(),
     "pairs of outputs": lambda: functional.softplus(single() - single().T).mean(),

@@ -49,6 +49,26 @@ def test_classes_are_those_of_the_cross_entropy_whatever_its_scale(scale):
     assert found["live_share"] == 1
 
 
+RARE = torch.repeat_interleave(torch.arange(4), torch.tensor([40, 15, 6, 3]))
+
+
+@pytest.mark.parametrize(
+    ("exponent", "scale"),
+    [(0.0, 1.0), (-1.0, 1.0), (1.0, 1.0), (0.5, 1024.0)],
+    ids=["equal", "inverse", "same", "root"],
+)
+def test_weights_of_classes_are_known_by_how_they_grow_with_the_frequency(exponent, scale):
+    weight = RARE.bincount().float() ** exponent
+    found = measured(linear(4), lambda logits: scale * functional.cross_entropy(logits, RARE, weight))
+    assert found["weight_slope"].item() == pytest.approx(exponent, abs=1e-3)
+
+
+def test_weights_of_equally_frequent_classes_have_no_slope():
+    even = torch.arange(64) % 4
+    found = measured(linear(4), lambda logits: functional.cross_entropy(logits, even, torch.tensor([1.0, 2, 3, 4])))
+    assert math.isnan(found["weight_slope"])
+
+
 def test_pixels_have_their_classes_on_dimension_1():
     model = nn.Conv2d(1, 3, 1)
     labels = torch.arange(2 * 16).reshape(2, 4, 4) % 3

@@ -108,6 +108,17 @@ def test_a_healthy_run_of_set_g_is_sound(verdicts, tmp_path):
     assert run.train(tmp_path / "run", 0) >= run.good
 
 
+def test_a_plant_of_set_h_breaks_its_run_and_its_repair_mends_it(verdicts, tmp_path):
+    (plant,) = [plant for plant in verdicts.PLANTS["h"] if plant.name == "harvest one head five times"]
+    assert plant.broken(tmp_path / "broken", 0) < plant.good
+    assert plant.repaired("give each crop its own head")(tmp_path / "repaired", 0) >= plant.good
+
+
+def test_a_healthy_run_of_set_h_is_sound(verdicts, tmp_path):
+    (run,) = [run for run in verdicts.HEALTHY["h"] if run.name == "tides with gaps"]
+    assert run.train(tmp_path / "run", 0) >= run.good
+
+
 @pytest.mark.parametrize(
     ("advice", "settings"),
     [

@@ -48,7 +48,7 @@ class Verdict:
     def refused(self, norm: Float[Tensor, ""] | None = None) -> Float[Tensor, ""]:
         """Return 1.0 on the device if the step must be refused, else 0.0; does not synchronize.
 
-        ``x - x`` is 0 for every finite x and NaN otherwise, and only NaN differs from itself.
+        ``x - x`` and ``0 * x`` are 0 for every finite x and NaN otherwise, and only NaN differs from itself.
 
         Args:
             norm: total gradient norm to check as well; None checks only the probe.
@@ -57,6 +57,10 @@ class Verdict:
         if reading_is_free(self._probe) and (norm is None or reading_is_free(norm)):
             finite = math.isfinite(self._probe.item()) and (norm is None or math.isfinite(norm.item()))
             return _ALLOWED if finite else torch.ones_like(_ALLOWED)
+        if norm is not None and norm.is_cuda and (norm.device, norm.dtype) == (self._probe.device, self._probe.dtype):
+            # norm + 0 * (probe - norm), in one launch.
+            gap = torch.lerp(norm, self._probe, 0.0)
+            return gap.ne_(gap).float()
         # A sum with a non-finite summand is non-finite: a single test covers loss and gradients.
         probe = self._probe if norm is None else self._probe + norm
         gap = probe - probe

@@ -43,6 +43,8 @@ _LOSSES = frozenset({"loss"}).union(
     *(words for all_of in _NAMES_OF_LOSSES.values() for words in all_of if len(words) == 1)
 )
 """Single words in the names of metrics that are losses."""
+_LIKELIHOODS = frozenset(("likelihood", "loglik", "elbo"))
+"""Words in the names of metrics that are the negative of a loss."""
 _LEAST_SAME = 4
 """Recordings that have to agree before two series count as the same."""
 YES_NO = 0.02
@@ -63,7 +65,8 @@ _HIGHER = frozenset(
         *("concordance", "silhouette", "sharpe"),
         *("likelihood", "loglik", "elbo", "purity", "nmi", "ari", "coverage", "similarity", "quality"),
         *("skill", "nse", "kge", "cindex", "fidelity", "winrate", "fscore", "fbeta", "gain", "gains"),
-        *("match", "matched", "matches", "won", "survived"),
+        *("match", "matched", "matches", "won", "survived", "found", "detected", "retrieved", "reached", "completed"),
+        *("passed", "answered", "recovered", "decoded", "identified", "guessed", "delivered", "uplift"),
     }
 )
 _LOWER = frozenset(
@@ -79,6 +82,8 @@ _LOWER = frozenset(
         *("fail", "failed", "failure", "failures", "lost", "cost", "costs", "drift", "delay", "lag"),
     }
 )
+_SPREADS = frozenset(("std", "stddev", "stdev", "variance", "iqr"))
+"""Words in the names of metrics that say how far scores differ, not how good they are."""
 _DIFFERENCES = frozenset(("gap",))
 """Words in the names of metrics that are differences of two scores."""
 _PAIRS = frozenset(("cindex", "crossentropy", "winrate", "fscore", "logloss"))
@@ -89,6 +94,8 @@ _CENTERED = (
     # Skill scores are improvements on a reference, as a fraction of its error (Nash and Sutcliffe: of the mean).
     *("skill", "nse"),
 )
+_GAINS = frozenset(("gain", "gains", "uplift"))
+"""Words in the names of metrics that are differences to a result without the model, in any unit."""
 NATURAL: Mapping[str, float] = MappingProxyType(
     {**{str(word): 0.0 for word in _CENTERED}, "auc": 0.5, "auroc": 0.5, "concordance": 0.5, "cindex": 0.5},
 )
@@ -106,6 +113,16 @@ _SAME_FACTOR = 0.02
 """Relative deviation of the factor between squared errors and the loss from step to step: rounding of subsampling."""
 
 
+def is_gain(name: str) -> bool:
+    """Return whether a metric is the gain over a result without the model, which is 0 if nothing was learned."""
+    return bool(name_words(name) & _GAINS)
+
+
+def is_relative_error(name: str) -> bool:
+    """Return whether a metric is an error relative to the size of its target, which is 1 for a prediction of 0."""
+    return {"relative", "error"} <= name_words(name)
+
+
 def declared_baselines(history: History) -> Mapping[str, Mapping[str, Any]]:
     """Return the declared baselines by metric: ``value`` without training, and the direction ``better``."""
     events = history.events(tags.BASELINES)
@@ -118,6 +135,8 @@ def direction_of(name: str, history: History) -> Direction | None:
     if declared in ("higher", "lower"):
         return declared
     words = name_words(name)
+    if words & _SPREADS:
+        return None
     # A gap of two scores is none: it is better small, whatever they are.
     if words & _DIFFERENCES:
         return "lower"
@@ -407,6 +426,36 @@ def held_out_losses(history: History) -> Iterator[tuple[str, Series]]:
         known = words in by_words and direction_of(name, history) != "higher"
         if known and is_result(name, history) and not is_signed(by_words[words].values):
             yield name, by_words[words]
+
+
+def follows_training(name: str, history: History, share: float = 0.5, certain: float = 5.0) -> bool:
+    """Return whether a held-out result is the training loss on other data, and shows most of what training gained.
+
+    A loss that was learned before the first evaluation does not move afterwards; one of a density may have any value at
+    its best, so that only its fall says anything.
+
+    Args:
+        name: name of the result.
+        history: record of the run.
+        share: least part of the fall of the training loss that it shows.
+        certain: least fall of the training loss, in standard errors.
+    """
+    if tags.TOTAL not in history or len(tags.COMPONENT.parts(history.names())) > 1:
+        return False
+    total = history[tags.TOTAL].values
+    began, ended = loss_ends(total)
+    part = total[-max(len(total) // 10, 5) :]
+    error = float(np.nanstd(part)) / np.sqrt(len(part)) + float(np.nanstd(total[:5])) / np.sqrt(5)
+    if not began - ended > certain * error:
+        return False
+    last = finite_median(history[name].values[-3:])
+    words = name_words(name)
+    if words & _LIKELIHOODS:
+        last = -last
+    elif not words & _LOSSES:
+        return False
+    gained = began - ended
+    return abs(last - ended) < (1 - share) * gained
 
 
 def held_out_lag(history: History) -> float:

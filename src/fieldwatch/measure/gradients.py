@@ -40,7 +40,7 @@ class GradientNorms(NamedTuple):
 def gradient_norms(watched: ParameterGroups, without: Collection[int] = ()) -> GradientNorms | None:
     """Compute the gradient norm of every watched group and of all gradients; None if there are no gradients.
 
-    Two fused calls suffice: one over all gradients, and one over the per-group slices of its result. Nothing is summed
+    Two fused calls suffice: one over all gradients, and one over its result and its slices per group. Nothing is summed
     across groups, so a NaN affects only the norm of its own group and the total. Squares overflow float32 for norms
     above about 1.8e19; such a norm is infinite, and its step is refused.
 
@@ -53,11 +53,9 @@ def gradient_norms(watched: ParameterGroups, without: Collection[int] = ()) -> G
         return None
     with torch.no_grad():
         parts = norms(gradients)
-        stacked = torch.stack(parts)
         # The norm of the norms equals the norm of all entries, which saves a second pass over the gradients.
-        total = norm(stacked)
-        groups = dict(zip(names, _by_group(parts, stacked, counts, total), strict=True))
-        return GradientNorms(total, groups, gradients, counts)
+        total, by_group = _total_and_groups(parts, counts)
+        return GradientNorms(total, dict(zip(names, by_group, strict=True)), gradients, counts)
 
 
 def largest_gradient(gradients: list[Tensor]) -> Float[Tensor, ""]:
@@ -105,10 +103,14 @@ def precision_statistics(gradients: list[Tensor]) -> dict[str, Tensor]:
         return {tags.ZERO_GRADIENT: (entries == 0).float().mean(), tags.HALF_GRADIENT: share}
 
 
-def _by_group(
-    parts: list[Tensor], stacked: Float[Tensor, " gradients"], counts: list[int], total: Tensor
-) -> list[Tensor]:
+def _total_and_groups(parts: list[Tensor], counts: list[int]) -> tuple[Float[Tensor, ""], list[Tensor]]:
+    """Return the norm of all gradients and those of the groups, from the norms of the gradients."""
+    stacked = torch.stack(parts)
     # Shortcuts: the norm of a single group is the total; for groups of one gradient each, the norms are known.
     if len(counts) == 1:
-        return [total]
-    return parts if len(counts) == len(parts) else norms(torch.split(stacked, counts))
+        total = norm(stacked)
+        return total, [total]
+    if len(counts) == len(parts):
+        return norm(stacked), parts
+    total, *groups = norms([stacked, *torch.split(stacked, counts)])
+    return total, groups

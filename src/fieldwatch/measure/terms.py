@@ -128,6 +128,9 @@ class Terms:
             name: Term(weight.detach() if isinstance(weight, Tensor) else weight, value.detach())
             for name, (weight, value) in self._terms.items()
         }
+        # A replay changes weights or listens: it must see a total that is computed again.
+        if self._total is not None and not _changes and not _listeners:
+            detached._total = self._total.detach()
         return detached
 
     @classmethod
@@ -249,8 +252,12 @@ def _unchanged(weight: float | Tensor) -> float | Tensor:
 def _weighted_sum(terms: Iterable[Term]) -> Tensor:
     total: Tensor | None = None
     for weight, value in terms:
+        number = isinstance(weight, float | int)
+        if total is not None and number and value.is_cuda:
+            total = total.add(value, alpha=float(weight))  # one launch instead of two
+            continue
         # Skip a multiplication by 1, which would only add a node to the graph.
-        weighted = value if isinstance(weight, float | int) and weight == 1 else weight * value
+        weighted = value if number and weight == 1 else weight * value
         total = weighted if total is None else total + weighted
     if total is None:
         raise ValueError("no loss term is active at this step: pass at least one, or end the training earlier")

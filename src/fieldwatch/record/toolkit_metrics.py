@@ -222,8 +222,7 @@ FORWARD = (
     Metric(
         name="Forward/<module>_evaluation_input_shift",
         unit="",
-        meaning="Mean distance of the input's columns in an evaluation from their means in training, in standard "
-        "deviations of the column.",
+        meaning="Mean distance of the input's columns in an evaluation from those of the training, in deviations.",
     ),
     Metric(
         name="Forward/<module>_output_std",
@@ -237,6 +236,16 @@ FORWARD = (
         "the first argument in standard deviations, of integers ten times the fraction that differs.",
     ),
     Metric(
+        name="Forward/<module>_evaluation_padding",
+        unit="",
+        meaning="Fraction of an evaluation's sequences that are padded on the other side than those of the training.",
+    ),
+    Metric(
+        name="Forward/<module>_evaluation_start",
+        unit="",
+        meaning="Fraction of an evaluation's sequences without the token with which all of the training began.",
+    ),
+    Metric(
         name="Forward/<module>_evaluation_output_std",
         unit="",
         meaning="As Forward/<module>_output_std, in the first forward of an evaluation.",
@@ -244,8 +253,7 @@ FORWARD = (
     Metric(
         name="Forward/<module>_evaluation_output_shift",
         unit="",
-        meaning="How far the means of the outputs' columns in an evaluation are from those of the last measured "
-        "training forward, in their standard deviations, on average.",
+        meaning="The same of the output's columns, compared with the last training forward that was measured.",
     ),
     Metric(
         name="Forward/<module>_copied_input",
@@ -268,8 +276,7 @@ FORWARD = (
     Metric(
         name="Forward/<module>_class_sum",
         unit="",
-        meaning="Sum of the output's gradient over the classes, divided by the sum of its absolute values; 0 for a "
-        "cross-entropy of classes.",
+        meaning="Sum of the output's gradient over the classes, as a fraction of its size; 0 for a cross-entropy.",
     ),
     Metric(
         name="Forward/<module>_batch_sum",
@@ -292,8 +299,7 @@ FORWARD = (
     Metric(
         name="Forward/<module>_target_entropy",
         unit="nats",
-        meaning="Entropy of these classes over all measured steps so far: the cross-entropy of the best constant "
-        "prediction.",
+        meaning="Entropy of these classes over all measured steps: the cross-entropy of the best constant.",
     ),
     Metric(
         name="Forward/<module>_batch_entropy",
@@ -304,6 +310,11 @@ FORWARD = (
         name="Forward/<module>_target_share",
         unit="",
         meaning="Share of the most frequent of these classes: the accuracy of the best constant prediction.",
+    ),
+    Metric(
+        name="Forward/<module>_weight_slope",
+        unit="",
+        meaning="Exponent of a class's frequency in its weight in the loss: 0 for equal weights, -1 for the inverse.",
     ),
     Metric(
         name="Forward/<module>_blank_share",

@@ -306,7 +306,9 @@ class Step:
         losses = [getattr(output, "sample_loss", None) for _, output in outputs]
         known = [loss for loss in losses if loss is not None]
         # If only some pieces have losses, they cannot be matched with the names of the samples.
-        sample_loss = torch.cat(known) if len(known) == len(losses) else None
+        sample_loss = None
+        if len(known) == len(losses):
+            sample_loss = known[0] if len(known) == 1 else torch.cat(known)
         self._observe(terms, samples, sample_loss)
         if isinstance(outputs[0][1], Terms):
             return terms
@@ -325,7 +327,7 @@ class Step:
         self._context.observer.at_terms(terms, fraction)
         with self.span("backward"):
             # The terms are means over the piece: weight them by its fraction of the batch.
-            backpropagate(terms.total * fraction)
+            backpropagate(terms.total if fraction == 1 else terms.total * fraction)
         return fraction, without_graph(output)
 
     def update(

@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from fieldwatch.recon.commands.splats.doctor_reprojection import (
     content_findings,
@@ -100,3 +101,52 @@ def test_two_photos_with_each_others_names_are_found_by_their_colors(model, obse
 def test_observations_without_positions_are_not_judged(model, observations):
     nothing = {number: rows * [0.0, 0.0, 1.0] for number, rows in observations.items()}
     assert observed_points(model, nothing) == []
+
+
+def changed(photos, names, change):
+    """Change the pictures of some photos and leave their cameras."""
+
+    def read(index):
+        photo = photos.read(index)
+        return replace(photo, image=change(photo.image)) if photos.names[index] in names else photo
+
+    return photos.having(read=read)
+
+
+def magnified(image):
+    height, width = image.shape[:2]
+    rows = (torch.arange(height) + 0.5 - height / 2) / 1.6 + height / 2
+    columns = (torch.arange(width) + 0.5 - width / 2) / 1.6 + width / 2
+    return image[rows.long()][:, columns.long()]
+
+
+CHANGES = {
+    "upside down": lambda image: image.flip(0, 1),
+    "mirrored left to right": lambda image: image.flip(1),
+    "mirrored top to bottom": lambda image: image.flip(0),
+    "magnified": magnified,
+}
+
+
+# A single photo that is magnified may look like the place of another one.
+CHANGED = [(name, count) for name in CHANGES for count in (1, 8) if (name, count) != ("magnified", 1)]
+
+
+@pytest.mark.parametrize(("change", "count"), CHANGED)
+def test_photos_that_were_changed_after_their_registration_are_named(model, observations, photos, change, count):
+    names = list(photos.names[:: len(photos) // count][:count])
+    observed = observed_points(model, observations)
+    findings = list(content_findings(changed(photos, names, CHANGES[change]), observed))
+    (finding,) = [each for each in findings if each.severity == "error"]
+    assert finding.name == "content"
+    assert change in finding.message
+    assert any(name in finding.message for name in names)
+    assert ("focal" in finding.remedy) == (change == "magnified")
+
+
+def test_photos_that_are_covered_are_doubtful_only(model, observations, photos):
+    draw = torch.Generator().manual_seed(2)
+    covered = changed(photos, photos.names, lambda image: torch.randint(256, image.shape, generator=draw).to(image))
+    (finding,) = content_findings(covered, observed_points(model, observations))
+    assert (finding.name, finding.severity) == ("content", "warning")
+    assert "Mask" in finding.remedy

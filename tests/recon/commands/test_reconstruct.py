@@ -97,6 +97,18 @@ def test_a_record_from_before_masks_is_continued(tmp_path):
     assert Record.open(chosen, TINY).stages == {"train": stage}
 
 
+def test_a_record_from_before_processor_times_is_continued(tmp_path):
+    chosen = ReconstructFlags(data=PHOTOS, out=tmp_path)
+    record = Record.open(chosen, TINY)
+    record.add("train", StageRecord(words=["train"], seconds=2.0, code=0, outcome={}, processor_seconds=1.5))
+    assert Record.open(chosen, TINY).stages["train"].processor_seconds == 1.5
+    path = tmp_path / "reconstruct.json"
+    stored = json.loads(path.read_text())
+    del stored["stages"]["train"]["processor_seconds"]
+    path.write_text(json.dumps(stored))
+    assert Record.open(chosen, TINY).stages["train"].processor_seconds == 0
+
+
 def test_the_page_says_how_far_masks_agree(tmp_path):
     chosen = ReconstructFlags(data=PHOTOS / "images", out=tmp_path, masks=True)
     record = Record.open(chosen, TINY)
@@ -122,6 +134,13 @@ def test_later_stages_use_the_files_of_earlier_ones(tmp_path):
     }
     assert "/m.ply" in texture.words(outcomes)
     assert "/t.glb" in view.words(outcomes)
+
+
+@pytest.mark.parametrize(("closes", "flags"), [(True, []), (False, ["--open"])])
+def test_the_page_grades_an_open_surface_as_such(tmp_path, closes, flags):
+    *_, view = stages(PHOTOS, tmp_path / "out")
+    words = view.words({"mesh": {"should_close": closes}, "texture": {"files": {"glb": "/t.glb"}}})
+    assert [word for word in words if word == "--open"] == flags
 
 
 @pytest.mark.parametrize(("goal", "hint"), [("normals", "--for mesh"), ("mesh", "leave --for out")])

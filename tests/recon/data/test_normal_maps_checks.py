@@ -9,7 +9,13 @@ import torch
 
 from fieldwatch.recon.data import SolidUnion, check_normal_maps, ring_cameras, synthetic_normal_maps
 from fieldwatch.recon.data.normal_maps import PlacedShape
-from fieldwatch.recon.data.normal_maps.agreement import median_disagreement, outward_share
+from fieldwatch.recon.data.normal_maps.agreement import (
+    median_disagreement,
+    outline_pixels,
+    outward_share,
+    spread_views,
+)
+from fieldwatch.recon.data.normal_maps.axes import Convention
 from fieldwatch.recon.data.normal_maps.hull import visual_hull
 from fieldwatch.recon.data.normal_maps.layout import mask_holes
 from fieldwatch.recon.data.solids.shapes import RoundedBox, Sphere
@@ -132,6 +138,18 @@ def test_normals_of_the_world_are_told_from_those_of_the_camera(healthy, signs):
     (check,) = check_normal_maps(worldly)
     assert check.name == "axes"
     assert "world axes" in check.message
+    assert "--space world" in check.remedy
+
+
+def test_a_space_that_was_given_wrongly_is_taken_back(healthy):
+    # What a reader makes of normals in camera axes if it takes them for those of the world.
+    mistaken = each(
+        healthy, lambda _, v: replace(v, normals=v.normals @ v.camera.world_from_camera[:3, :3].to(v.normals))
+    )
+    (check,) = check_normal_maps(replace(mistaken, convention=Convention(space="world")))
+    assert check.name == "axes"
+    assert "--axes" in check.remedy
+    assert "--space camera" in check.remedy
 
 
 def test_normals_across_the_outline_add_up_to_one(ball):
@@ -316,3 +334,44 @@ def test_the_hull_of_a_ball_holds_it_and_little_more(ball):
     radii = hull.centers(hull.surface()).norm(dim=-1)
     assert float(radii.min()) > 0.6 - hull.cell * 3**0.5
     assert float(hull.inside.sum()) * hull.cell**3 == pytest.approx(4 / 3 * np.pi * 0.6**3, rel=0.12)
+
+
+def test_outlines_do_not_depend_on_what_is_far_from_them():
+    generator = torch.Generator().manual_seed(3)
+    small = torch.zeros(60, 50, dtype=torch.bool)
+    small[20:40, 12:31] = torch.rand(20, 19, generator=generator) < 0.7
+    for top, left in ((0, 0), (37, 21)):
+        large = torch.zeros(140, 150, dtype=torch.bool)
+        large[top : top + 60, left : left + 50] = small
+        (edge, outwards), (in_large, outwards_in_large) = outline_pixels(small), outline_pixels(large)
+        assert torch.equal(in_large[top : top + 60, left : left + 50], edge)
+        assert int(in_large.sum()) == int(edge.sum()) > 100
+        torch.testing.assert_close(outwards_in_large[in_large], outwards[edge])
+
+
+def test_a_mask_at_the_border_has_no_outline_there():
+    mask = torch.zeros(40, 40, dtype=torch.bool)
+    mask[:, 25:] = True
+    edge, outwards = outline_pixels(mask)
+    assert edge.nonzero()[:, 1].unique().tolist() == [25]
+    torch.testing.assert_close(outwards[edge], torch.tensor([-1.0, 0.0], dtype=torch.float64).expand(40, 2))
+    assert not outline_pixels(torch.zeros(5, 5, dtype=torch.bool))[0].any()
+
+
+def test_holes_are_enclosed_on_all_four_sides():
+    mask = torch.ones(12, 12, dtype=torch.bool)
+    mask[3:5, 3:5] = False
+    mask[8, 8:] = False
+    # A diagonal does not open a hole.
+    mask[10, 1] = mask[11, 0] = False
+    assert mask_holes(mask).nonzero().tolist() == [[3, 3], [3, 4], [4, 3], [4, 4], [10, 1]]
+
+
+@pytest.mark.parametrize("count", [3, 40, 41, 1000])
+def test_views_of_large_sets_are_chosen_evenly(healthy, count):
+    views = [replace(healthy.views[0], name=str(number)) for number in range(count)]
+    chosen = [int(view.name) for view in spread_views(views)]
+    assert chosen[0] == 0
+    assert len(chosen) == min(count, 40)
+    gaps = np.diff(chosen)
+    assert gaps.max() - gaps.min() <= 1

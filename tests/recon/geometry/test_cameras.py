@@ -36,6 +36,12 @@ def test_the_first_pixel_has_its_center_at_a_half():
     assert camera().pixel_centers()[0, 0].tolist() == [0.5, 0.5]
 
 
+def test_directions_at_some_pixels_are_those_of_all():
+    own = camera()
+    some = torch.rand(own.height, own.width, generator=torch.Generator().manual_seed(1)) < 0.1
+    assert torch.equal(own.directions_at(some), own.directions()[some])
+
+
 def test_rays_have_length_one_and_pass_through_what_the_pixels_see():
     own = camera()
     origins, directions = own.rays()

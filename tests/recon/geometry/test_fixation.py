@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from fieldwatch.recon.geometry import Camera, look_at, ring, target_ball
+from fieldwatch.recon.geometry import Camera, look_at, ring, seen_from_all_sides, target_ball
 
 LENS = {"width": 64, "height": 48, "fx": 80.0, "fy": 80.0, "cx": 32.0, "cy": 24.0}
 
@@ -49,3 +49,13 @@ def test_a_forward_facing_capture_goes_around_nothing():
 def test_cameras_in_a_row_look_at_nothing_in_common():
     poses = [look_at((float(i), 0.0, 0.0), (float(i), 1.0, 0.0)) for i in range(8)]
     assert target_ball(cameras(poses)) is None
+
+
+def test_cameras_on_all_sides_hide_none_and_cameras_above_hide_the_underside():
+    rings = [(2.0, -2.0), (3.0, 0.0), (2.0, 2.0)]
+    around = [pose for radius, height in rings for pose in ring(8, radius=radius, height=height)]
+    center = torch.zeros(3, dtype=torch.float64)
+    assert seen_from_all_sides(cameras(around), center)
+    assert not seen_from_all_sides(cameras(around[8:]), center)
+    # From below the ring, the same cameras are above: which sides are hidden depends on the place.
+    assert not seen_from_all_sides(cameras(around), torch.tensor([0.0, 0.0, -9.0], dtype=torch.float64))

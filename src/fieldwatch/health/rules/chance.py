@@ -24,6 +24,7 @@ from fieldwatch.health.outcomes import (
     held_out_metrics,
     late,
     loss_ends,
+    loss_reduction,
     name_words,
     shows_learning,
     single_loss,
@@ -296,6 +297,9 @@ class OutputsGrow(HealthRule):
     right: float = threshold(
         0.95, unit="training accuracy", reason="logits of targets that are learned grow as long as they are trained"
     )
+    fallen: float = threshold(
+        0.5, unit="fraction of the first loss", reason="outputs that diverge do not lower their loss"
+    )
     count: int = threshold(34, unit="recordings", reason="the first 32 steps, and two later ones")
     remedy: ClassVar[str] = (
         "Look for targets that are made of the model's own outputs: with bootstrapped values use a discount below 1, "
@@ -306,6 +310,10 @@ class OutputsGrow(HealthRule):
     def __call__(self, history: History) -> tuple[Finding, ...]:
         """Return, at the end of the run, one finding per module."""
         if not finished(history) or not (has_poor_result(history) or falls_short(history)):
+            return ()
+        # Outputs that grow while the loss falls are learned, if by heart.
+        fallen = loss_reduction(history)
+        if fallen is not None and fallen > self.fallen:
             return ()
         found: list[Finding] = []
         for item, name in tags.OUTPUT_STD.parts(history.names()).items():

@@ -167,6 +167,9 @@ class LossJump(HealthRule):
     warmup: int = threshold(64, unit="recordings", reason="minimum number for a baseline")
     patience: int = threshold(16, unit="recordings", reason="a single spike is not a jump")
     grace: int = threshold(200, unit="steps", reason="the loss may rise after a declared reset, and recovers slowly")
+    least: float = threshold(
+        0.02, unit="fraction of the first loss", reason="a loss of nearly 0 that triples is still nearly 0"
+    )
     remedy: ClassVar[str] = (
         "Resume from the last checkpoint before that step with a lower learning rate. Check what changed there (a "
         "schedule, a new sample, the weight of a term), and declare planned changes as a phase or a reset."
@@ -187,7 +190,10 @@ class LossJump(HealthRule):
         far = (values > self.limit) & (base < 0.5 * self.limit)
         # A ratio to the baseline has no meaning for losses of both signs.
         if not is_signed(values):
-            far |= (base > 0) & (values > self.ratio * base)
+            began = float(np.nanmedian(history[span.name].values[:5]))
+            # A record that starts late does not show the loss at the start of training.
+            least = self.least * began if history.first <= 0 else 0.0
+            far |= (base > 0) & (values > self.ratio * base) & (values > least)
         high = np.isfinite(values) & far
         if first_sustained(high, patience=self.patience) is None:
             return None
@@ -351,6 +357,9 @@ class LossOscillating(HealthRule):
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
         """Return where the oscillation began in each phase."""
+        # The errors of a value network are small between the returns that it had not foreseen.
+        if is_played(history):
+            return ()
         return tuple(found for span in spans(history, *self.metrics) if (found := self._judge(span)))
 
     def _judge(self, span: Span) -> Finding | None:

@@ -20,8 +20,8 @@ from fieldwatch.health.outcomes import (
     single_loss,
 )
 from fieldwatch.health.rule import HealthRule
-from fieldwatch.health.rules.batches import EvaluationOutput
 from fieldwatch.health.rules.chance import falls_short
+from fieldwatch.health.rules.evaluations import EvaluationOutput
 from fieldwatch.health.rules.poor_results import ends_poorly
 from fieldwatch.health.thresholds import threshold
 from fieldwatch.health.window import finished, finite_median, first_sustained, is_signed
@@ -33,8 +33,8 @@ class LossForm(HealthRule):
     """A loss is computed from the wrong kind of values or shapes, as the operations behind it show.
 
     Found are a cross-entropy of probabilities (softmax or sigmoid twice), of clamped logits or over the wrong axis, a
-    negative log-likelihood without a logarithm, and differences of outputs ``[n, 1]`` and targets ``[n]``, which
-    compare every output with every target.
+    negative log-likelihood or a divergence (kl_div) without a logarithm, and differences of outputs ``[n, 1]`` and
+    targets ``[n]``, which compare every output with every target.
 
     Attributes:
         kind: kind of the events to report.
@@ -70,6 +70,12 @@ class LossForm(HealthRule):
                 "classes: the outputs of a sample are no distribution, and the samples compete with each other."
             )
             remedy = f"Normalize over the classes: {operation}(dim=1), or dim=-1 if the classes are on the last axis."
+        elif form == "no_log" and event.get("loss") == "divergence":
+            text = (
+                f"term '{term}' is a divergence (kl_div) of {operation}, but its first argument has to be logarithms "
+                "of probabilities: its lowest value is no good prediction."
+            )
+            remedy = "Pass logarithms to kl_div: log_softmax(logits) in place of softmax(logits)."
         elif form == "no_log":
             text = (
                 f"term '{term}' is a negative log-likelihood of {operation}, not of logarithms of probabilities: it "
@@ -283,6 +289,39 @@ class UnmixedBatches(HealthRule):
             )
             step = history.step if severity == "warning" else int(batch.steps[self.count - 1])
             found.append(self.finding(step, text, subject=item, severity=severity))
+        return tuple(found)
+
+
+@dataclass(frozen=True, kw_only=True)
+class InvertedWeights(HealthRule):
+    """The loss gives frequent classes more weight than rare ones, as inverted class weights do."""
+
+    slope: float = threshold(
+        0.5,
+        unit="exponent of the frequency",
+        reason="equal weights have 0, inverse frequencies -1, and focal losses less than 0",
+    )
+    class_sum: float = threshold(CLASS_SUM_BOUND, unit="fraction of the gradient", reason=CLASS_SUM_REASON)
+    count: int = threshold(16, unit="recordings", reason="enough batches to know how frequent the classes are")
+    remedy: ClassVar[str] = (
+        "Invert the weights of the classes: weight = counts.sum() / (classes * counts), so that rare classes count "
+        "more, or leave the weights out. Check that the weights are in the order of the class indices."
+    )
+
+    def __call__(self, history: History) -> tuple[Finding, ...]:
+        """Return one finding per module."""
+        found: list[Finding] = []
+        for item in classifiers(history, self.class_sum):
+            name = tags.WEIGHT_SLOPE.tag(item)
+            if name not in history or len(history[name]) < self.count:
+                continue
+            slope = finite_median(history[name].values[: self.count])
+            if slope > self.slope:
+                text = (
+                    f"the loss of '{item}' weighs its classes with their frequency (to the power of "
+                    f"{number(slope, 2)}): frequent classes count more than rare ones, which are hardly learned."
+                )
+                found.append(self.finding(int(history[name].steps[self.count - 1]), text, subject=item))
         return tuple(found)
 
 

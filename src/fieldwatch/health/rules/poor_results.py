@@ -3,6 +3,7 @@
 import numpy as np
 
 from fieldwatch.health.outcomes import (
+    ACCURACIES,
     FRACTIONS,
     NATURAL,
     core_words,
@@ -21,8 +22,6 @@ _LOW = 0.5
 """Held-out fractions below it, or losses above this part of the first one, are far from done."""
 _VERY_LOW = 0.2
 """Held-out fractions below it are near 0."""
-_GOOD = 0.8
-"""Held-out fractions and correlations from which a result is good, of 1 or of 100 %."""
 _POOR = 0.3
 """Relative fall of the loss below which a run has learned little."""
 _HALF = 0.5
@@ -46,7 +45,7 @@ def ends_poorly(history: History) -> bool:
     if not finished(history):
         return False
     fallen = loss_reduction(history)
-    if fallen is not None and (fallen < _POOR or (fallen < _HALF and has_stalled(history) and not _is_good(history))):
+    if fallen is not None and (fallen < _POOR or (fallen < _HALF and has_stalled(history) and not is_good(history))):
         return True
     return has_poor_result(history) or _learned_by_heart(history) or _is_low(history)
 
@@ -61,12 +60,17 @@ def _is_low(history: History) -> bool:
     return bool(fractions) and min(fractions) < _VERY_LOW and max(fractions) < _LOW
 
 
-def _is_good(history: History) -> bool:
-    """Return whether a held-out fraction or correlation is near its best value."""
+def is_good(history: History, least: float = 0.8) -> bool:
+    """Return whether a held-out fraction or correlation is near its best value.
+
+    Args:
+        history: record of the run.
+        least: value from which it is, of 1 or of 100 %.
+    """
     for name, better in held_out_metrics(history).items():
-        bounded = name_words(name) & FRACTIONS or name_words(name) & set(NATURAL)
+        bounded = name_words(name) & (FRACTIONS | ACCURACIES | set(NATURAL))
         last = float(history[name].values[-1])
-        if better == "higher" and bounded and (_GOOD <= last <= 1 or 100 * _GOOD <= last <= 100):
+        if better == "higher" and bounded and (least <= last <= 1 or 100 * least <= last <= 100):
             return True
     return False
 

@@ -10,9 +10,12 @@ from numpy.typing import NDArray
 from fieldwatch.base import number, percent
 from fieldwatch.health.finding import Finding
 from fieldwatch.health.outcomes import (
+    ACCURACIES,
+    FRACTIONS,
     Direction,
     core_words,
     direction_of,
+    follows_training,
     gain_over,
     has_improved,
     held_out_metrics,
@@ -113,6 +116,12 @@ class NoProgress(HealthRule):
     exact: float = threshold(
         0.01, unit="fraction of the largest value", reason="an error this constant depends on nothing that is trained"
     )
+    each: float = threshold(
+        0.03, unit="fraction of the first value", reason="every later evaluation is worse by more than noise"
+    )
+    usual: float = threshold(
+        0.05, unit="fraction of the first value", reason="and most are so much worse that training does harm"
+    )
     count: int = threshold(4, unit="evaluations", reason="with fewer, the run may be too short to judge")
     remedy: ClassVar[str] = (
         "The model learned nothing that holds for other data: check that inputs and targets (labels, rewards, what the "
@@ -133,10 +142,17 @@ class NoProgress(HealthRule):
         rewards: dict[str, Direction] = {name: judged[name] for name in judged if core_words(name) & _REWARDS}
         if rewards and all(self._never_better(history[name].values) for name in rewards):
             judged = rewards
-        elif not judged or (fallen is not None and fallen > self.fall) or self._learned(history):
+        elif (
+            not judged
+            or (fallen is not None and fallen > self.fall)
+            or self._learned(history)
+            or all(follows_training(name, history) for name in judged)
+        ):
             return ()
         for name, better in judged.items():
             values = history[name].values
+            if self._is_good(name, better, history):
+                return ()
             gains, usual = self._gains(values, better)
             # A single good evaluation shows that a run has learned something, even if it was lost later.
             bound = abs(float(values[0]))
@@ -159,7 +175,7 @@ class NoProgress(HealthRule):
             return None
         for name, better in judged.items():
             values = history[name].values
-            if self._became_worse(values, better, self.worse):
+            if self._became_worse(values, better, self.worse) or self._is_always_worse(values, better):
                 text = (
                     f"{name} went from {number(values[0])} to {number(values[-1])} and was never better than at the "
                     "first evaluation: training makes it worse than no training (a wrong sign, or wrong targets)."
@@ -203,6 +219,14 @@ class NoProgress(HealthRule):
         first = abs(float(values[0]))
         return float(gains.max()) <= self.gain * first and usual < -worse * first
 
+    def _is_always_worse(self, values: NDArray[np.float64], better: Direction) -> bool:
+        """Return whether each evaluation is worse than the first one."""
+        if not np.isfinite(values).all():
+            return False
+        gains, usual = self._gains(values, better)
+        first = abs(float(values[0]))
+        return float(gains.max()) < -self.each * first and usual < -self.usual * first
+
     def _unmoved(self, history: History) -> Finding | None:
         """Return a finding if no held-out result is better than at the first evaluation, whatever the loss does."""
         if tags.TOTAL not in history or is_signed(history[tags.TOTAL].values):
@@ -211,6 +235,8 @@ class NoProgress(HealthRule):
         if not names or any(len(history[name]) < self.count for name in names):
             return None
         if any(self._may_be_good(name, history) or not self._stands_still(name, history) for name in names):
+            return None
+        if all(follows_training(name, history) for name in names):
             return None
         name = names[0]
         values = history[name].values
@@ -291,6 +317,12 @@ class NoProgress(HealthRule):
         if better == "higher":
             return float(values[-1]) / whole(values) > _LOW
         return self._is_share(values) and float(values[-1]) > 1 - self.best
+
+    def _is_good(self, name: str, better: Direction, history: History) -> bool:
+        """Return whether a fraction was near 1 from the first evaluation on, so that it could not improve."""
+        values = history[name].values
+        known = bool(name_words(name) & (FRACTIONS | ACCURACIES)) or self._is_share(values)
+        return better == "higher" and known and float(values.min()) / whole(values) > 1 - self.both
 
     def _never_better(self, rewards: NDArray[np.float64]) -> bool:
         """Return whether no evaluation was better than the first one by more than noise."""
@@ -407,7 +439,8 @@ class RewardNotRising(HealthRule):
         "Check what the policy's loss maximizes: the sign of the loss (it minimizes minus the return), returns and "
         "advantages that belong to the executed actions and start at their step (rewards to come, not those of the "
         "past), log-probabilities of the actions that were executed, a critic that sees the rewards and the ends of "
-        "episodes; then the weight of the entropy and the learning rate."
+        "episodes, and a replay memory that stores copies of the states (an environment may change its arrays in "
+        "place); then the weight of the entropy and the learning rate."
     )
 
     def __call__(self, history: History) -> tuple[Finding, ...]:

@@ -18,9 +18,12 @@ from fieldwatch.health.outcomes import (
     declared_baselines,
     direction_of,
     gain_over,
+    has_rewards,
     held_out_losses,
     held_out_metrics,
     implied_accuracy_gap,
+    is_gain,
+    is_relative_error,
     is_training,
     loss_ends,
     mean_until,
@@ -32,7 +35,7 @@ from fieldwatch.health.outcomes import (
 from fieldwatch.health.rule import HealthRule
 from fieldwatch.health.thresholds import threshold
 from fieldwatch.health.window import finished, finite_median, is_signed
-from fieldwatch.record import History, tags
+from fieldwatch.record import History, Series, tags
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,10 +55,17 @@ class WorseThanNothing(HealthRule):
     margin: float = threshold(
         0.05, unit="fraction of the baseline", reason="less than 5 % better than a guess is within the noise of a guess"
     )
+    relative: float = threshold(
+        0.15, unit="below a relative error of 1", reason="that of predicting 0; at 0.85, under 30 % is explained"
+    )
+    nothing: float = threshold(
+        0.005, unit="gain", reason="as a fraction, in decibels or in nats, a gain of nearly 0 is none"
+    )
     remedy: ClassVar[str] = (
         "Do not use this result. Check that inputs and targets (labels, images, poses, axes) belong together and are "
         "read in the right order and convention (`fieldwatch doctor --data` checks the data of the pipelines), that "
-        "the loss depends on the input, and that the learning rate is neither far too high nor far too low."
+        "the loss depends on the input, that no term outweighs the one that teaches the result (its weight, a ramp, a "
+        "threshold), and that the learning rate is neither far too high nor far too low."
     )
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
@@ -66,12 +76,18 @@ class WorseThanNothing(HealthRule):
         for name, (value, better, source) in self._known(history).items():
             last = float(history[name].values[-1])
             # Metrics whose baseline is 0 have a scale of 1.
-            if gain_over(value, last, better) > self.margin * (abs(value) or 1.0):
+            if gain_over(value, last, better) > self._margin(name) * (abs(value) or 1.0):
                 continue
             worse = "no better" if gain_over(value, last, better) >= 0 else "worse"
             text = f"{name} ended at {number(last)}, {worse} than the trivial baseline of {number(value)} ({source})."
             findings.append(self.finding(int(history[name].steps[-1]), text, subject=name))
         return tuple(findings)
+
+    def _margin(self, name: str) -> float:
+        """Return how much better than its baseline a metric has to be, as a fraction of the baseline."""
+        if is_gain(name):
+            return self.nothing
+        return self.relative if is_relative_error(name) else self.margin
 
     def _known(self, history: History) -> dict[str, tuple[float, Direction, str]]:
         """Return baseline, direction and source by metric."""
@@ -111,6 +127,10 @@ def _natural_baselines(history: History) -> Iterator[tuple[str, tuple[float, Dir
         known = [NATURAL[word] for word in name_words(name) if word in NATURAL]
         if known and float(np.nanmax(np.abs(values[-3:]))) <= _NATURAL_RANGE:
             yield name, (known[0], "higher", "of a prediction without information")
+        elif is_relative_error(name) and float(np.nanmin(values)) >= 0:
+            yield name, (1.0, "lower", "of predicting 0 everywhere")
+        elif is_gain(name):
+            yield name, (0.0, "higher", "of no gain")
         elif share is not None and _is_plain_accuracy(name) and float(np.nanmin(values)) >= 0:
             yield name, (share * whole(values), "higher", "of always predicting the most frequent class")
 
@@ -147,6 +167,14 @@ class HeldOutGap(HealthRule):
     share: float = threshold(
         0.2, unit="difference of metrics in [0, 1]", reason="a fifth of all samples is right only because it was seen"
     )
+    kept: float = threshold(
+        0.3,
+        unit="difference of metrics in [0, 1]",
+        reason="few samples are learned by heart, and held-out data may gain by them up to the end",
+    )
+    near: float = threshold(
+        0.05, unit="difference of metrics in [0, 1]", reason="from its best: a result that was not lost again"
+    )
     ratio: float = threshold(3.0, unit="times the training value", reason="for errors and losses of any scale")
     rise: float = threshold(
         1.3, unit="times the best held-out loss", reason="a held-out loss wobbles by less between evaluations"
@@ -171,17 +199,28 @@ class HeldOutGap(HealthRule):
     )
     gained: float = threshold(0.3, unit="fraction of the first loss", reason="of a smaller fall, much is noise")
     evaluations: int = threshold(3, unit="evaluations", reason="the first one may come before anything was learned")
+    course: int = threshold(6, unit="evaluations", reason="fewer show no course, only a few values")
+    downward: float = threshold(
+        0.75, unit="fraction of the evaluations behind the best", reason="each worse than the one before: no wobble"
+    )
+    noise: float = threshold(
+        5.0, unit="times the usual bend of the course", reason="larger than what single evaluations deviate by"
+    )
+    trained: float = threshold(
+        0.2, unit="fraction of the loss at the best evaluation", reason="what was learned since then is not little"
+    )
     remedy: ClassVar[str] = (
         "Use more data (samples, views, frames), check that every step draws another batch, regularize (weight decay, "
         "dropout) or take a smaller model, and keep the checkpoint with the best held-out score. Check that training "
-        "and held-out data agree in targets (labels, order, shift) and preprocessing; for views, the poses."
+        "and held-out data agree in targets (labels, order, shift) and preprocessing, and that what is evaluated is "
+        "what was trained (an average of the weights needs the statistics of its norms, too); for views, the poses."
     )
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
         """Return findings at the end of the run."""
         if not finished(history):
             return ()
-        found = (*self._gaps(history), *self._risen(history)) or tuple(self._by_heart(history))
+        found = (*self._gaps(history), *self._risen(history), *self._fallen(history)) or tuple(self._by_heart(history))
         return found or (*self._of_likelihoods(history), *self._of_losses(history))
 
     def _gaps(self, history: History) -> Iterator[Finding]:
@@ -198,7 +237,7 @@ class HeldOutGap(HealthRule):
             better = direction_of(name, history)
             seen = float(history[train].values[-1])
             unseen = float(history[name].values[-1])
-            if better and self._is_far(name, seen, unseen, better):
+            if better and self._is_far(name, seen, unseen, better, self._share(history[name])):
                 text = f"{name} ended at {number(unseen)}, {train} at {number(seen)}: held-out data gain far less."
                 yield self.finding(int(history[name].steps[-1]), text, subject=name)
 
@@ -221,7 +260,7 @@ class HeldOutGap(HealthRule):
             last = float(history[name].values[-1])
             is_loss = better == "lower" and "loss" in core_words(name)
             missed = implied_accuracy_gap(history, name, ended)
-            if missed > self.share or (is_loss and last > self.high * began):
+            if missed > self._share(history[name]) or (is_loss and last > self.high * began):
                 text = (
                     f"{name} ended at {number(last)}, although {tags.TOTAL} fell from {number(began)} to "
                     f"{number(ended)}: the "
@@ -284,7 +323,13 @@ class HeldOutGap(HealthRule):
             )
             yield self.finding(int(history[name].steps[-1]), text, subject=name)
 
-    def _is_far(self, name: str, seen: float, unseen: float, better: Direction) -> bool:
+    def _share(self, series: Series) -> float:
+        """Return how far a fraction may be below that of the training: further while it is at its best."""
+        best = float(np.nanmax(series.values))
+        last = float(series.values[-1])
+        return self.kept if best - last <= self.near * max(best, 1.0) else self.share
+
+    def _is_far(self, name: str, seen: float, unseen: float, better: Direction, share: float) -> bool:
         gap = gain_over(unseen, seen, better)
         if "psnr" in name.lower():
             return gap > self.decibels
@@ -292,7 +337,7 @@ class HeldOutGap(HealthRule):
             # Only fractions have a scale that needs no unit.
             most = 100.0 if max(seen, unseen) > 1 and core_words(name) & FRACTIONS else 1.0
             bounded = min(seen, unseen) >= 0 or (seen > 0 and bool(name_words(name) & set(NATURAL)))
-            return bounded and max(seen, unseen) <= most and gap > self.share * most
+            return bounded and max(seen, unseen) <= most and gap > share * most
         return seen > 0 and unseen > self.ratio * seen and unseen - seen > self.share * abs(seen)
 
     def _risen(self, history: History) -> Iterator[Finding]:
@@ -300,6 +345,10 @@ class HeldOutGap(HealthRule):
         if tags.TOTAL not in history:
             return
         loss = history[tags.TOTAL]
+        first, final = loss_ends(loss.values)
+        # In a game, what one player gains the other one loses.
+        if not is_signed(loss.values) and final > first:
+            return
         for name, better in held_out_metrics(history).items():
             series = history[name]
             if better != "lower" or len(series) < 3 or is_signed(series.values):
@@ -317,6 +366,35 @@ class HeldOutGap(HealthRule):
                     f"{name} rose from its best, {number(best)} at step {series.steps[at]:.0f}, to {number(last)}, "
                     "while the "
                     "training loss kept falling: the run is overfitting."
+                )
+                yield self.finding(int(series.steps[-1]), text, subject=name)
+
+    def _fallen(self, history: History) -> Iterator[Finding]:
+        """Yield held-out scores that fell from their best to below the first one, steadily, while the loss fell."""
+        if tags.TOTAL not in history or is_signed(history[tags.TOTAL].values) or has_rewards(history):
+            return
+        loss = history[tags.TOTAL]
+        for name, better in held_out_metrics(history).items():
+            series = history[name]
+            values = series.values
+            if better != "higher" or len(values) < self.course or not np.isfinite(values).all():
+                continue
+            at = int(np.argmax(values))
+            steps = np.diff(values[at:])
+            last = float(np.median(values[-2:]))
+            usual = float(np.median(np.abs(np.diff(values, 2))))
+            # What the run had gained, and more, is lost.
+            lost = float(values[0]) - last > float(values[at] - values[0])
+            steady = len(steps) > 2 and np.count_nonzero(steps < 0) >= self.downward * len(steps)
+            if not lost or not steady or values[at] - last < self.noise * usual:
+                continue
+            before = mean_until(loss.values, loss.steps, float(series.steps[at]))
+            after = mean_until(loss.values, loss.steps, float(series.steps[-1]))
+            if after < (1 - self.trained) * before:
+                text = (
+                    f"{name} fell from its best, {number(values[at])} at step {series.steps[at]:.0f}, to "
+                    f"{number(last)}, below its first value, while the training loss fell from {number(before)} to "
+                    f"{number(after)}: the run is overfitting."
                 )
                 yield self.finding(int(series.steps[-1]), text, subject=name)
 

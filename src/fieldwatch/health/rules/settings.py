@@ -118,6 +118,8 @@ class OddSetting(HealthRule):
         if maximizes:
             text = f"{where} has maximize=True: its updates raise the loss instead of lowering it (a wrong sign)."
         remedy = f"Set {setting} of {where} to the usual value ({event['usual']})."
+        if setting.startswith("betas"):
+            remedy += " A command has it in --beta1 and --beta2: leave them out."
         step = history.step if severity == "warning" and not dropped else int(event["step"])
         return replace(self.finding(step, text, subject=f"{where} {setting}", severity=severity), remedy=remedy)
 

@@ -26,7 +26,8 @@ from fieldwatch.record import History, Series, tags
 
 _DETACHED = (
     "Check that the term depends on the parameters with a gradient: no .detach(), .item() or torch.no_grad() in "
-    "its computation, no argmax or rounding, and parameters that the optimizer holds."
+    "its computation, no argmax or rounding, and parameters that the optimizer holds. If it does, its targets "
+    "contradict each other: look at their signs (directions), units and order."
 )
 PRIMARY = ("rendering", "rgb", "color", "photometric", "image", "pixel", "normal", "mask", "depth", "data")
 """Usual names of data terms. A pipeline with other names passes its own to the rule."""
@@ -294,7 +295,8 @@ class TermNotLearned(HealthRule):
     remedy: ClassVar[str] = (
         "Lower the weight of the term that fell, by a factor of 10 to 1000, until the other one falls too; declare a "
         "later window for it if it has to be strong in the end. If the other term cannot fall with any weight, check "
-        "that it depends on the parameters with a gradient: no .detach(), .item() or rounding in its computation."
+        "that it depends on the parameters with a gradient (no .detach(), .item() or rounding in its computation), and "
+        "that its targets do not contradict each other: their signs (directions), units and order."
     )
 
     def __call__(self, history: History) -> tuple[Finding, ...]:

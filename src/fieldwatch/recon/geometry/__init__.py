@@ -6,7 +6,7 @@ from fieldwatch.lazy import lazy_names
 
 if TYPE_CHECKING:
     from fieldwatch.recon.geometry.cameras import Camera, camera_extent, far_cameras, near_cameras, similar_cameras
-    from fieldwatch.recon.geometry.fixation import TargetBall, target_ball
+    from fieldwatch.recon.geometry.fixation import TargetBall, seen_from_all_sides, target_ball
     from fieldwatch.recon.geometry.lenses import BROWN, LENS_MODELS, Lens, LensError
     from fieldwatch.recon.geometry.neighbor_cache import cached_neighbors, neighbor_cache_folder
     from fieldwatch.recon.geometry.neighbor_refresh import NeighborRefresher
@@ -63,6 +63,7 @@ __all__ = [
     "quaternion_to_matrix",
     "rigid",
     "ring",
+    "seen_from_all_sides",
     "similar_cameras",
     "spiral",
     "target_ball",

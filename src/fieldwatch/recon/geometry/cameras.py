@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from fieldwatch.recon.geometry.rigid_motion import inverse_rigid, transform_points
@@ -110,6 +110,13 @@ class Camera:
             like: tensor with the device and dtype of the result; None means those of the pose.
         """
         x, y = self.pixel_centers(like).unbind(-1)
+        return torch.stack([(x - self.cx) / self.fx, (y - self.cy) / self.fy, torch.ones_like(x)], -1)
+
+    def directions_at(self, pixels: Bool[Tensor, "height width"]) -> Float[Tensor, "n 3"]:
+        """Return the camera coordinates at depth 1 of some pixel centers, row by row; `directions` returns all."""
+        row, column = pixels.nonzero().unbind(-1)
+        x = column.to(self.world_from_camera) + 0.5
+        y = row.to(self.world_from_camera) + 0.5
         return torch.stack([(x - self.cx) / self.fx, (y - self.cy) / self.fy, torch.ones_like(x)], -1)
 
     def rays(self) -> tuple[Float[Tensor, "height width 3"], Float[Tensor, "height width 3"]]:

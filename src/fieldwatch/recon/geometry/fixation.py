@@ -13,6 +13,8 @@ from fieldwatch.recon.geometry.paths import focus_point
 
 _MOST_CAMERAS = 0.8  # fraction of the cameras that must have the center in their image
 _WIDEST_MEAN = math.cos(math.radians(20.0))  # cosine of the mean angle between the view directions and their mean
+_DIRECTIONS = 200  # number of directions that stand for all
+_GRAZING = math.cos(math.radians(80.0))  # cosine of the largest angle at which a camera shows a surface
 _CUT = 0.25  # fraction of the cameras whose image may cut the ball
 
 
@@ -48,6 +50,24 @@ def target_ball(cameras: Sequence[Camera]) -> TargetBall | None:
         return None
     radius = float(radii[radii > 0].quantile(_CUT))
     return TargetBall(center=center, radius=radius)
+
+
+def seen_from_all_sides(cameras: Sequence[Camera], center: Float[Tensor, "3"]) -> bool:
+    """Return whether surfaces of every direction, at a point, face a camera, which an object on a table has not.
+
+    Args:
+        cameras: cameras around the point.
+        center: the point, world units.
+    """
+    towards = torch.nn.functional.normalize(
+        torch.stack([camera.position.double().cpu() - center for camera in cameras]), dim=-1
+    )
+    # Directions of a spiral, which cover the sphere evenly (Vogel 1979).
+    height = 1 - 2 * (torch.arange(_DIRECTIONS, dtype=torch.float64) + 0.5) / _DIRECTIONS
+    angle = torch.arange(_DIRECTIONS) * math.pi * (3 - math.sqrt(5))
+    flat = (1 - height.square()).sqrt()
+    directions = torch.stack([flat * angle.cos(), flat * angle.sin(), height], -1)
+    return bool(((directions @ towards.T).amax(-1) >= _GRAZING).all())
 
 
 def _inscribed(camera: Camera, center: Float[Tensor, "3"]) -> float:

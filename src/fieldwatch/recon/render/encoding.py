@@ -111,6 +111,7 @@ class HashEncoding(nn.Module):
         self.table = nn.Parameter((2 * uniform - 1) * _SPREAD)
         self.active_levels: Float[Tensor, ""]
         self.register_buffer("active_levels", torch.tensor(float(levels)))
+        self._activated: tuple[float, Tensor, int] | None = None  # levels, in which tensor, at which version
 
     def forward(self, points: Float[Tensor, "n 3"]) -> Float[Tensor, "n f"]:
         """Return the features of points in [0, 1]; gradients flow to the table and, once only, to the points.
@@ -159,7 +160,12 @@ class HashEncoding(nn.Module):
         most = len(self.lattices)
         if not 0 <= levels <= most:
             raise ValueError(f"the number of active levels must be between 0 and {most}, got {levels}")
-        self.active_levels.fill_(levels)
+        known = self._activated
+        active = self.active_levels
+        # Spares a GPU a launch in most steps.
+        if known is None or known[0] != levels or known[1] is not active or known[2] != active._version:  # noqa: SLF001  counts writes
+            active.fill_(levels)
+            self._activated = (levels, active, active._version)  # noqa: SLF001  as above
 
     def level_weights(self) -> Float[Tensor, "levels"]:
         """Return the weight of each level, 0 to 1."""

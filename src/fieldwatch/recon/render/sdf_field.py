@@ -6,20 +6,21 @@ GPU (`sdf_field_gpu`).
 """
 
 from itertools import pairwise
-from typing import Any
+from typing import Any, cast
 
 import torch
 from jaxtyping import Float, Int32
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils.parametrizations import weight_norm as apply_weight_norm
+from torch.nn.utils.parametrize import is_parametrized
 
 from fieldwatch import InputError
 from fieldwatch.recon.render.encoding import HashEncoding
 from fieldwatch.recon.render.native import native_available
 from fieldwatch.recon.render.sdf_field_initialization import sphere_weights
 from fieldwatch.recon.render.sdf_field_native import fits_native, fused_distance
-from fieldwatch.recon.render.sdf_gpu.field import fits_gpu, gpu_distance
+from fieldwatch.recon.render.sdf_gpu.field import fits_gpu, gpu_distance, normalized_weights
 from fieldwatch.recon.render.sdf_gpu.trial import sdf_kernels_problem
 
 _MOST_LAYERS = 4
@@ -161,7 +162,7 @@ class HashSdf(nn.Module):
             count: number of points, if the others are only room.
             faults: fault bits, to which that of points outside the box is added.
             sloped: whether to compute the gradients.
-            network: result of `network`, which costs four launches; None computes it.
+            network: result of `network`, which costs a launch; None computes it.
         """
         network = self.network() if network is None else network
         return gpu_distance(points, self.encoding, network, self.sharpness, sloped=sloped, count=count, faults=faults)[
@@ -171,7 +172,11 @@ class HashSdf(nn.Module):
     def network(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Return weight and bias of the first hidden layer and of the last layer."""
         first = self._hidden()[0]
-        return first.weight, first.bias, self.last.weight, self.last.bias
+        last = self.last
+        if first.bias.is_cuda and is_parametrized(first, "weight") and sdf_kernels_problem() is None:
+            weights = normalized_weights(_length_and_direction(first), _length_and_direction(last))
+            return weights[0], first.bias, weights[1], last.bias
+        return first.weight, first.bias, last.weight, last.bias
 
     def _on_gpu(self, points: Tensor, *, sloped: bool) -> Any:
         distance, gradient, faults = gpu_distance(points, self.encoding, self.network(), self.sharpness, sloped=sloped)
@@ -209,6 +214,12 @@ class HashSdf(nn.Module):
     def _unit(self, points: Tensor) -> Tensor:
         refuse_beyond(points, int(((points < -1) | (points > 1)).any(dim=-1).sum()))
         return (points + 1) / 2
+
+
+def _length_and_direction(linear: nn.Linear) -> tuple[Tensor, Tensor]:
+    """Return the parameters of a weight with weight normalization."""
+    of_weight: Any = cast("Any", linear.parametrizations).weight
+    return of_weight.original0, of_weight.original1
 
 
 def refuse_beyond(points: Tensor, count: int) -> None:

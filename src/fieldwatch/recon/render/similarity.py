@@ -56,36 +56,59 @@ class _Fused(torch.autograd.Function):
         return torch.sub(image, photo).sign_().mul_(gradients[0] / image.numel()).addcmul_(slope, gradients[1]), None
 
 
+class PhotoLoss(NamedTuple):
+    """Photometric loss of an image, and its PSNR in dB where that comes with it."""
+
+    loss: Float[Tensor, ""]
+    psnr: Float[Tensor, ""] | None
+
+
 class _OnGpu(torch.autograd.Function):
-    """Both means by our own GPU kernels."""
+    """Both means, the loss with a weight of SSIM, and the PSNR by our own GPU kernels."""
 
     @staticmethod
-    def forward(ctx: Any, image: Tensor, photo: Tensor) -> Any:
+    def forward(ctx: Any, image: Tensor, photo: Tensor, weight: float) -> Any:
         image = image.contiguous()
         photo = photo.contiguous()
         height, width, channels = image.shape
         blocks = channels * -(-width // _SIDE) * -(-height // _SIDE)
         taps = constant(_weights(), image)
-        sums = image.new_empty(blocks, 2)
+        sums = image.new_empty(blocks, 3)
+        results = image.new_empty(4)
         slopes = image.new_empty(3, *image.shape) if ctx.needs_input_grad[0] else None
         size = (width, height, channels)
         _KERNELS.launch("similarity_forward", blocks, *size, taps, image, photo, sums, slopes)
+        _KERNELS.launch("similarity_means", 1, blocks, 1 / image.numel(), weight, sums, results)
         ctx.save_for_backward(image, photo, taps, slopes)
-        ssim, l1 = (sums.sum(0) / image.numel()).unbind()
-        return l1, ssim
+        ctx.weight = weight
+        ctx.set_materialize_grads(False)
+        l1, ssim, loss, psnr = results.unbind()
+        ctx.mark_non_differentiable(psnr)
+        return l1, ssim, loss, psnr
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *gradients: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]  once_differentiable's own type
+    def backward(ctx: Any, *gradients: Tensor | None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]  once_differentiable's own type
         image, photo, taps, slopes = ctx.saved_tensors
         height, width, channels = image.shape
         blocks = channels * -(-width // _SIDE) * -(-height // _SIDE)
         gradient = torch.empty_like(image)
         size = (width, height, channels)
-        share = 1 / image.numel()
-        by = (part.contiguous() for part in gradients)
-        _KERNELS.launch("similarity_backward", blocks, *size, taps, image, photo, slopes, share, *by, gradient)
-        return gradient, None
+        weights = (1 / image.numel(), ctx.weight)
+        _KERNELS.launch(
+            "similarity_backward", blocks, *size, taps, image, photo, slopes, *weights, *gradients[:3], gradient
+        )
+        return gradient, None, None
+
+
+def _on_gpu(image: Tensor, photo: Tensor, weight: float) -> tuple[Tensor, ...]:
+    return _OnGpu.apply(image, photo, weight)
+
+
+def _by_torch(image: Tensor, photo: Tensor, weight: float) -> tuple[Tensor, ...]:
+    l1, ssim = image_similarity_reference(image, photo)
+    psnr = -10 * functional.mse_loss(image.detach(), photo).log10()
+    return l1, ssim, (1 - weight) * l1 + weight * (1 - ssim), psnr
 
 
 def _trial() -> str | None:
@@ -93,11 +116,11 @@ def _trial() -> str | None:
     chance = torch.Generator().manual_seed(0)
     photo = torch.rand(19, 37, 3, generator=chance).cuda()
     results: list[list[Tensor]] = []
-    for compare in (_OnGpu.apply, image_similarity_reference):
+    for compare in (_on_gpu, _by_torch):
         image = (photo * 0.5 + 0.1).requires_grad_()
-        l1, ssim = compare(image, photo)
-        (gradient,) = torch.autograd.grad(l1 - 2 * ssim, image)
-        results.append([l1.detach(), ssim.detach(), gradient])
+        l1, ssim, loss, psnr = compare(image, photo, 0.3)
+        (gradient,) = torch.autograd.grad(l1 - 2 * ssim + 3 * loss, image)
+        results.append([l1.detach(), ssim.detach(), loss.detach(), psnr, gradient])
     gap = max(float((a - b).abs().max() / b.abs().max()) for a, b in zip(*results, strict=True))
     return None if gap <= _CLOSE else f"SSIM of our GPU kernels differs from torch's by {gap:.1%}"
 
@@ -127,9 +150,36 @@ def image_similarity(
     kinds = {(tensor.device.type, tensor.dtype) for tensor in (image, photo)}
     if kinds == {("cpu", torch.float32)} and native_available()[0]:
         return ImageSimilarity(*_Fused.apply(image, photo))
-    if kinds == {("cuda", torch.float32)} and kernels_problem(_KERNELS, _trial) is None:
-        return ImageSimilarity(*_OnGpu.apply(image, photo))
+    if _has_gpu_kernel(image, photo):
+        return ImageSimilarity(*_on_gpu(image, photo, 0.0)[:2])
     return image_similarity_reference(image, photo)
+
+
+def photo_loss(
+    image: Float[Tensor, "height width channels"], photo: Float[Tensor, "height width channels"], weight: float
+) -> PhotoLoss:
+    """Return the photometric loss of 3DGS (Kerbl 2023, eq. 7), ``(1 - weight) L1 + weight (1 - SSIM)``.
+
+    The kernels of a GPU compute the PSNR too.
+
+    Args:
+        image: rendered image, values around [0, 1].
+        photo: ground truth, values in [0, 1]; gets no gradient.
+        weight: weight of SSIM.
+
+    Raises:
+        ValueError: as `image_similarity`.
+    """
+    if image.shape == photo.shape and not photo.requires_grad and _has_gpu_kernel(image, photo):
+        return PhotoLoss(*_on_gpu(image, photo, weight)[2:])
+    similarity = image_similarity(image, photo)
+    return PhotoLoss((1 - weight) * similarity.l1 + weight * (1 - similarity.ssim), None)
+
+
+def _has_gpu_kernel(image: Tensor, photo: Tensor) -> bool:
+    if any(tensor.device.type != "cuda" or tensor.dtype != torch.float32 for tensor in (image, photo)):
+        return False
+    return kernels_problem(_KERNELS, _trial) is None
 
 
 def _window(like: Tensor) -> Float[Tensor, " taps"]:

@@ -1,14 +1,15 @@
 """Adam that updates only the visible rows."""
 
+import itertools
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 from torch.optim import Optimizer
 
-from fieldwatch.recon.render.gpu import KernelFile, kernels_problem
+from fieldwatch.recon.render.gpu import MOST_LISTED, KernelFile, kernels_problem
 from fieldwatch.recon.render.native import call, native_available
 from fieldwatch.recon.render.splats.visible import VisibleRows, fill_visible
 from fieldwatch.recon.transfers import upload
@@ -30,6 +31,42 @@ class _Numbers(NamedTuple):
     rate: float
     root: float
     eps: float
+
+
+class _Row(NamedTuple):
+    """A parameter and what its group and state say, as the GPU kernel takes them."""
+
+    parameter: Tensor
+    gradient: Tensor
+    state: dict[str, Any]
+    betas: tuple[float, float]
+    rate: float
+    eps: float
+
+    @classmethod
+    def of(cls, parameter: Tensor, state: dict[str, Any], group: dict[str, Any]) -> Self:
+        gradient = _gradient(parameter).contiguous()
+        return cls(parameter.detach(), gradient, state, group["betas"], group["lr"], group["eps"])
+
+
+def _launch(rows: list[_Row], visible: Bool[Tensor, " n"] | None, refused: Tensor | None) -> None:
+    """Update the visible rows of up to `MOST_LISTED` parameters by the GPU kernel."""
+    if not rows:
+        return
+    sizes = [row.parameter.numel() for row in rows]
+    ends = list(itertools.accumulate(-(-size // _THREADS) for size in sizes))
+    widths = [row.parameter[:1].numel() if row.parameter.dim() else 1 for row in rows]
+    counted = [torch.empty((), device=row.parameter.device) for row in rows]
+    gradients = [row.gradient for row in rows]
+    steps = [row.state["step"] for row in rows]
+    betas = ([row.betas[0] for row in rows], [row.betas[1] for row in rows])
+    numbers = (*betas, [row.rate for row in rows], [row.eps for row in rows])
+    moments = ([row.state["exp_avg"] for row in rows], [row.state["exp_avg_sq"] for row in rows])
+    written = ([row.parameter for row in rows], *moments, counted)
+    size = (len(rows), ends, sizes, widths)
+    _KERNELS.launch("adam_visible", ends[-1], *size, visible, gradients, steps, refused, *numbers, *written)
+    for row, step in zip(rows, counted, strict=True):
+        row.state["step"] = step
 
 
 class VisibleAdam(Optimizer):
@@ -102,32 +139,18 @@ class VisibleAdam(Optimizer):
         return state
 
     def _step_on_gpu(self, parameters: list[Tensor], refused: Tensor | None) -> None:
-        """Update the visible rows by a kernel per parameter; the host waits for nothing."""
-        states = {parameter: self._state_of(parameter, parameter.device) for parameter in parameters}
-        steps = [state["step"] for state in states.values()]
-        torch._foreach_add_(steps, 1)  # pyright: ignore[reportPrivateImportUsage]  as torch's optimizers do
-        if refused is not None:
-            # A refused step does not count. A list, since a single tensor would be read by the host.
-            torch._foreach_sub_(steps, [refused] * len(steps))  # pyright: ignore[reportPrivateImportUsage]  as above
-        for group in self.param_groups:
-            beta1, beta2 = group["betas"]
-            for parameter in (each for each in group["params"] if each in states):
-                state = states[parameter]
-                visible = self._mask(parameter)
-                count = len(parameter)
-                width = parameter[:1].numel()
-                blocks = -(-count * width // _THREADS)
-                size = (count, width, visible, _gradient(parameter).contiguous(), state["step"], refused)
-                numbers = (beta1, beta2, group["lr"], group["eps"])
-                moments = (state["exp_avg"], state["exp_avg_sq"])
-                _KERNELS.launch("adam_visible", blocks, *size, *numbers, parameter.detach(), *moments)
+        """Update the visible rows by one kernel for all parameters; the host waits for nothing."""
+        group_of = {parameter: group for group in self.param_groups for parameter in group["params"]}
+        rows = [_Row.of(each, self._state_of(each, each.device), group_of[each]) for each in parameters if each.numel()]
+        mask = self._mask(parameters[0])
+        for start in range(0, len(rows), MOST_LISTED):
+            _launch(rows[start : start + MOST_LISTED], mask, refused)
 
-    def _mask(self, parameter: Tensor) -> Bool[Tensor, " n"]:
+    def _mask(self, parameter: Tensor) -> Bool[Tensor, " n"] | None:
         visible = self.visible
-        if visible is not None and visible.dtype == torch.bool:
+        if visible is None or visible.dtype == torch.bool:
             return visible
-        mask = torch.zeros(len(parameter), dtype=torch.bool, device=parameter.device)
-        return mask.fill_(True) if visible is None else fill_visible(mask, visible, True)
+        return fill_visible(torch.zeros(len(parameter), dtype=torch.bool, device=parameter.device), visible, True)
 
     def _step_one(self, parameter: Tensor, group: dict[str, Any]) -> None:
         state = self._state_of(parameter, torch.device("cpu"))
@@ -174,10 +197,10 @@ def _trial() -> str | None:
     moments = [torch.zeros_like(on_gpu) for _ in range(2)]
     on_cpu = start.clone().requires_grad_()
     optimizer = torch.optim.Adam([on_cpu], lr=0.1, eps=1e-15)
+    state: dict[str, Any] = {"step": step, "exp_avg": moments[0], "exp_avg_sq": moments[1]}
     for gradient in gradients:
-        step += 1
-        size = (70, 3, visible.cuda(), gradient.cuda(), step, None)
-        _KERNELS.launch("adam_visible", 1, *size, 0.9, 0.999, 0.1, 1e-15, on_gpu, *moments)
+        on_gpu.grad = gradient.cuda()
+        _launch([_Row.of(on_gpu, state, {"betas": (0.9, 0.999), "lr": 0.1, "eps": 1e-15})], visible.cuda(), None)
         on_cpu.grad = gradient
         optimizer.step()
     wanted = torch.where(visible[:, None], on_cpu.detach(), start)
@@ -200,3 +223,44 @@ def _step_rows(parameter: Tensor, ids: Int[Tensor, " visible"], state: dict[str,
     state["exp_avg_sq"][ids] = square
     # Indexed assignment: `parameter[ids]` alone is a copy.
     parameter[ids] -= constants.rate * mean / (square.sqrt() / constants.root + constants.eps)
+
+
+class OneLaunchAdam(torch.optim.Adam):
+    """torch's Adam, with one launch of our own kernel for all parameter groups on a GPU.
+
+    State and checkpoints are those of `torch.optim.Adam`, whose kernels update the parameters where ours do not work.
+
+    Args:
+        params: parameters or groups.
+        lr: learning rate.
+        fused: whether torch's own kernels are the fused ones, which a GPU needs; None for torch's choice.
+    """
+
+    def __init__(self, params: Iterable[Any], lr: float, *, fused: bool | None = True) -> None:
+        super().__init__(params, lr=lr, fused=fused)
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Update all parameters with a gradient; return the loss of the closure."""
+        group_of = {parameter: group for group in self.param_groups for parameter in group["params"]}
+        parameters = [parameter for parameter in group_of if parameter.grad is not None]
+        plain = all(_is_plain(group) for group in self.param_groups) and getattr(self, "grad_scale", None) is None
+        if closure is not None or not parameters or not plain or not all(map(_has_kernel, parameters)):
+            return super().step(closure)
+        rows = [_Row.of(each, self._state_with(each), group_of[each]) for each in parameters if each.numel()]
+        for start in range(0, len(rows), MOST_LISTED):
+            _launch(rows[start : start + MOST_LISTED], None, getattr(self, "found_inf", None))
+        return None
+
+    def _state_with(self, parameter: Tensor) -> dict[str, Any]:
+        state = self.state[parameter]
+        if not state:
+            state["step"] = torch.zeros((), device=parameter.device)
+            state["exp_avg"] = torch.zeros_like(parameter)
+            state["exp_avg_sq"] = torch.zeros_like(parameter)
+        return state
+
+
+def _is_plain(group: dict[str, Any]) -> bool:
+    """Return whether Adam is that of the paper."""
+    return not (group["weight_decay"] or group["amsgrad"] or group["maximize"] or isinstance(group["lr"], Tensor))

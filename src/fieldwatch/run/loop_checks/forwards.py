@@ -12,6 +12,7 @@ from fieldwatch.record import tags
 from fieldwatch.run.loop_checks.input_samples import SeenInputs, rows_of, sampled
 from fieldwatch.run.loop_checks.modes import depends_on_mode
 from fieldwatch.run.loop_checks.output_gradients import TargetCounts, listen, position_spread
+from fieldwatch.run.loop_checks.token_order import TokenOrder
 from fieldwatch.run.loop_checks.trainable import NAMED, submodules_of
 
 FIRST = 32
@@ -171,6 +172,7 @@ class _Probe:
         self._columns: tuple[Tensor, Tensor] | None = None
         self._made: tuple[Tensor, Tensor] | None = None
         self._seen = SeenInputs()
+        self._order = TokenOrder()
         self._raw = True
         self._attends: bool | None = None
         self._asked = False
@@ -182,6 +184,7 @@ class _Probe:
             "columns": None if self._columns is None else list(self._columns),
             "made": None if self._made is None else list(self._made),
             "seen": self._seen.state_dict(),
+            "order": self._order.state_dict(),
             "asked": self._asked,
         }
 
@@ -194,6 +197,8 @@ class _Probe:
         self._made = None if made is None else (made[0], made[1])
         if "seen" in state:  # checkpoints of earlier versions do not have it
             self._seen.load_state_dict(state["seen"])
+        if "order" in state:  # the same
+            self._order.load_state_dict(state["order"])
         self._asked = state["asked"]
 
     def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: object) -> None:
@@ -241,6 +246,7 @@ class _Probe:
             self._raw = not given.requires_grad
             self._note_columns(inputs[0])
             self._seen.note(arguments[:_MOST_TENSORS])
+            self._order.note(arguments[:_MOST_TENSORS])
             if given.is_floating_point() and inputs[0].shape[1] > 1 and self._columns is not None:
                 self.trained[tags.INPUT_RATIO.tag(self.name)] = _largest_ratio(self._columns[1])
             if made is not None:
@@ -334,6 +340,7 @@ class _Probe:
             shift = self._seen.shift(arguments[:_MOST_TENSORS])
             if shift is not None:
                 self.evaluated[tags.EVALUATION_ARGUMENT_SHIFT.tag(self.name)] = shift
+            self.evaluated |= self._order.differences(self.name, arguments[:_MOST_TENSORS])
             if not self._asked and not module.training:
                 self._asked = True
                 self._ask_for_future(module, args, kwargs, output)

@@ -64,7 +64,7 @@ class SeenInputs:
             if rows is None:
                 continue
             self._shapes[place] = tuple(value.shape[1:])
-            if _is_index(value):
+            if is_index(value):
                 counts = _counted(rows)
                 known = self._counts.get(place)
                 self._counts[place] = counts if known is None else known.to(counts.device, non_blocking=True) + counts
@@ -88,7 +88,7 @@ class SeenInputs:
             # A sequence that is written token by token begins shorter than those of the training, and with others.
             if rows is None or self._shapes.get(place) != tuple(value.shape[1:]):
                 continue
-            if place in self._counts and _is_index(value):
+            if place in self._counts and is_index(value):
                 counts = _counted(rows)
                 known = self._counts[place].to(counts.device, non_blocking=True)
                 apart = (counts / counts.sum() - known / known.sum()).abs().sum() / 2
@@ -102,7 +102,8 @@ class SeenInputs:
         return torch.stack(found).max() if found else None
 
 
-def _is_index(value: Tensor) -> bool:
+def is_index(value: Tensor) -> bool:
+    """Return whether a tensor holds tokens, indices or classes."""
     return not value.is_floating_point() and not value.is_complex() and value.dtype is not torch.bool
 
 

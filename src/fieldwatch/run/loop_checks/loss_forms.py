@@ -170,6 +170,9 @@ def _forms(value: Tensor, *, negative: bool, single: bool) -> Iterator[tuple[str
             before = _source(node)
             if before is not None and before.name() in ("SigmoidBackward0", "SoftmaxBackward0"):
                 yield "activated", {"operation": _SQUASHED[before.name()], "loss": "binary cross-entropy with logits"}
+        operation = _without_logarithm(node)
+        if operation is not None:
+            yield "no_log", {"operation": operation, "loss": "divergence"}
         if kind in _REGRESSIONS:
             before = _source(node)
             if before is not None and before.name() in ("SigmoidBackward0", "TanhBackward0", "ReluBackward0"):
@@ -202,6 +205,23 @@ def _class_loss(node: Any) -> Iterator[tuple[str, dict[str, Any]]]:
             yield "activated", {"operation": "softmax", "loss": "cross-entropy"}
     elif kind == "LogSoftmaxBackward0" and name in ("SigmoidBackward0", "ReluBackward0", "TanhBackward0"):
         yield "activated", {"operation": _SQUASHED[name], "loss": "cross-entropy"}
+
+
+def _without_logarithm(node: Any) -> str | None:
+    """Return the operation whose probabilities ``kl_div`` got as its first argument, None if it got logarithms.
+
+    Where the target has no gradient, ``kl_div`` is a constant minus the product of target and argument.
+    """
+    if node.name() != "SubBackward0" or node.next_functions[0][0] is not None:
+        return None
+    product = node.next_functions[1][0]
+    if product is None or product.name() != "MulBackward0" or _shape(product) != _shape(node):
+        return None
+    factors = [parent for parent, _ in product.next_functions if parent is not None]
+    before = _source(product)
+    if len(factors) != 1 or before is None or before.name() not in ("SoftmaxBackward0", "SigmoidBackward0"):
+        return None
+    return _SQUASHED[before.name()]
 
 
 def _difference(root: Any) -> Any:

@@ -171,6 +171,9 @@ def _classes(
         tags.TARGET_ENTROPY.tag(name): _entropy(everything),
         tags.BATCH_ENTROPY.tag(name): _entropy(batch) + 0 * (number / number),
         tags.TARGET_SHARE.tag(name): everything.max() / everything.sum().clamp_min(1),
+        tags.WEIGHT_SLOPE.tag(name): _weight_slope(
+            -gradient.gather(1, targets[:, None])[:, 0], (-surprise).exp(), everything[targets], live
+        ),
     }
     if ids is not None and len(ids) == len(targets):
         blank = ids.mode().values
@@ -185,6 +188,43 @@ def _classes(
             found[tags.NEXT_SHARE.tag(name)] = (agree * known).sum() / known.sum().clamp_min(1)
             found[tags.SAME_SHARE.tag(name)] = ((ids == targets).float() * live).sum() / number
     return found
+
+
+def _weight_slope(
+    pull: Float[Tensor, " places"],
+    chance: Float[Tensor, " places"],
+    count: Float[Tensor, " places"],
+    live: Float[Tensor, " places"],
+) -> Float[Tensor, ""]:
+    """Return the exponent with which the weight of a class grows with its frequency.
+
+    A cross-entropy pulls at the right class by the weight of the sample times the chance that is missing. So weights
+    are known without the loss: all equal have the exponent 0, inverse frequencies -1, frequencies 1.
+
+    Args:
+        pull: gradient by which the right class is raised.
+        chance: chance that the outputs give to the right class.
+        count: how often that class was a target so far.
+        live: 1 where there is a gradient, otherwise 0.
+
+    Returns:
+        The slope of logarithms; NaN if all classes are about as frequent.
+    """
+    known = live * (chance < _SURE) * (pull > 0)
+    number = known.sum().clamp_min(1)
+    weight = (pull.clamp_min(1e-30) / (1 - chance).clamp_min(1e-6)).log()
+    often = count.clamp_min(1).log()
+    centered = (often - (often * known).sum() / number) * known
+    spread = centered.square().sum() / number
+    slope = (centered * weight).sum() / number / spread.clamp_min(1e-30)
+    comparable = (spread > _UNEVEN).float()
+    return slope * (comparable / comparable)
+
+
+_SURE = 0.98
+"""Chance of the right class above which what is missing is rounding."""
+_UNEVEN = 0.1
+"""Variance of the logarithms of the classes' counts below which all are about as frequent."""
 
 
 _AGREE = 0.98

@@ -99,6 +99,31 @@ def test_maps_are_trusted_to_the_part_of_their_errors_that_does_not_average_out(
         assert ("single one to about 10 degrees" in one.message) == (noise == 8.0)
 
 
+@pytest.mark.parametrize(
+    ("smooth", "noise", "turned", "said"),
+    [
+        ((11.0, 12.2, 12.5), 0.4, 0.0, "slopes"),
+        ((9.6, 10.6, 11.0), 0.7, 23.0, "--pose-start dataset"),
+        ((13.0, 11.0, 10.0), 0.4, 0.0, ""),
+        ((11.0, 12.2, 12.5), 5.0, 0.0, ""),
+        ((5.0, 6.0, 6.0), 0.4, 0.0, ""),
+    ],
+    ids=["too flat", "other poses", "still forming", "noise", "fair maps"],
+)
+def test_maps_that_contradict_the_surface_whatever_the_training_does_are_a_warning(make, smooth, noise, turned, said):
+    values = {
+        "Eval/smooth_error": np.array(smooth),
+        "Eval/median_error": np.array(smooth) + 3,
+        "Eval/map_noise": flat(noise, 3),
+        "Eval/pose_rotation": flat(turned, 3),
+    }
+    plan = {"kind": "plan", "step": 0, "steps": 90}
+    (one,) = MapsDisagree()(make({"Loss/total": flat(1, 90)}, (values, {"first": 29, "stride": 30}), events=[plan]))
+    assert one.severity == ("warning" if said else "note")
+    assert said in one.remedy
+    assert not said or "contradict" in one.message
+
+
 def test_a_grid_that_was_rebuilt_is_a_warning_each_time(make):
     facts = {"cause": "98% of the rays had no samples", "before": 0.3, "after": 0.28, "mended": True}
     events = [{"kind": "grid_rebuilt", "step": step, **facts} for step in (299, 399)]

@@ -190,7 +190,7 @@ def test_the_exported_stage_0_has_not_just_been_pruned() -> None:
 
 def test_statistics_of_steps_are_added_up_and_those_of_no_step_are_none(scene: Scene) -> None:
     densifier = Densifier(SHORT, scene, initial_model(SHORT, scene))
-    one = densifier.new_statistics(10)
+    one = densifier.statistics_at(10)
     assert one is not None
     one.gradients += 2.0
     one.counts += 1.0
@@ -202,4 +202,9 @@ def test_statistics_of_steps_are_added_up_and_those_of_no_step_are_none(scene: S
     assert float(densifier.statistics.gradients.unique()) == 4.0
     assert float(densifier.statistics.counts.unique()) == 2.0
     assert float(densifier.statistics.radii.unique()) == 3.0
-    assert densifier.new_statistics(100) is None
+    assert densifier.statistics_at(100) is None
+    # What a single view adds is part of the sums already.
+    own = densifier.statistics_at(10, alone=True)
+    densifier.add(own)
+    assert float(densifier.statistics.gradients.unique()) == 4.0
+    assert densifier.statistics_at(100, alone=True) is None

@@ -41,7 +41,7 @@ def drawn_at(config: SplatsConfig, step: int) -> tuple[Scene, SplatModel, Render
     wanted = geometry_outputs(config, scene, step)
     view = scene.photo_view(0)
     drawn = model.render(view.camera, **wanted)
-    return scene, model, RenderedView.of(step, model, drawn, view)
+    return scene, model, RenderedView(step=step, model=model, output=drawn, view=view)
 
 
 def terms_at(config: SplatsConfig, step: int) -> tuple[Terms, SplatModel]:
@@ -224,7 +224,8 @@ def test_an_opaque_black_gaussian_before_a_transparent_photo_costs_something() -
             model.gaussians.constant.fill_(-5.0)  # clamped to black
             model.gaussians.opacity_logits.fill_(1.5)
         drawn = model.render(view.camera, degree=0)
-        terms = loss_terms(config, scene, RenderedView.of(0, model, drawn, empty), Neighborhood(16), span)
+        one = RenderedView(step=0, model=model, output=drawn, view=empty)
+        terms = loss_terms(config, scene, one, Neighborhood(16), span)
         terms.total.backward()
         found = model.gaussians.opacity_logits.grad
         assert found is not None

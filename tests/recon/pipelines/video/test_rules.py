@@ -109,3 +109,23 @@ def test_what_is_recorded_once_per_epoch_has_thresholds_in_epochs(make, variant,
     assert (found.rule, found.subject) == (type(variant).__base__.__name__, name)
     assert variant(epochs(make, name, healthy)) == ()
     assert variant in VIDEO_RULES
+
+
+def test_frames_that_only_the_training_knows_need_a_larger_split(make):
+    plan = {"kind": "plan", "step": 0, "steps": 100}
+    looks = {"first": 49, "stride": 50}
+    columns = {
+        "Eval/Pooled/train_psnr": np.array([20.0, 30.0]),
+        "Reference/train_mean_frame": np.array([15.0, 15.0]),
+        "Eval/Pooled/val_psnr": np.array([14.0, 13.0]),
+        "Reference/val_mean_frame": np.array([15.0, 15.0]),
+    }
+    rule = next(rule for rule in VIDEO_RULES if rule.name == "WorseThanNothing")
+    (found,) = rule(make({"Loss/total": np.ones(100)}, (columns, looks), events=[plan]))
+    assert (found.rule, found.severity, found.subject) == ("WorseThanNothing", "error", "Eval/Pooled/val_psnr")
+    assert "--data-split" in found.remedy
+    assert "7_7_8" in found.remedy
+    both = {**columns, "Eval/Pooled/train_psnr": np.array([14.0, 13.0])}
+    several = rule(make({"Loss/total": np.ones(100)}, (both, looks), events=[plan]))
+    assert len(several) == 2
+    assert not any("--data-split" in each.remedy for each in several)

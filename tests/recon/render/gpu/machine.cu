@@ -20,6 +20,15 @@ KERNEL(reversed_sums, THREADS, int64_t count, float factor, const float *in, flo
     }
 }
 
+/* Adds several vectors, each with a weight. */
+KERNEL(weighted_sum, THREADS, int several, LISTED List<const float *> in, LISTED List<double> weights, float *out) {
+    PHASE {
+        double sum = 0;
+        for (int k = 0; k < several; k++) sum += weights.at[k] * in.at[k][THREAD];
+        out[THREAD] = (float)sum;
+    }
+}
+
 /* Counts the positive values: the order of additions of integers does not matter. */
 KERNEL(count_positive, THREADS, int64_t count, const float *in, int *found) {
     PHASE {

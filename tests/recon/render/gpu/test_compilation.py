@@ -32,6 +32,8 @@ def test_every_kernel_compiles_for_every_architecture_within_its_limits(benchmar
         assert one.registers <= registers, one
         assert one.shared <= shared, one
         assert one.spills <= spills, one
+        # Threads do not copy lists of parameters.
+        assert one.kernel not in {"adam_visible", "weighted_sum"} or one.stack == 0, one
     page = measure.PAGE.read_text("utf-8")
     if measure.compiler() in page:  # that of `constraints.txt`; others give other numbers
         # The page is written anew by: python benchmarks/gpu_kernels.py --write

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from fake_cuda.emulator import FORWARD, REVERSE, SANITIZED, SHUFFLED
-from fieldwatch.recon.render.gpu import KernelFile
+from fieldwatch.recon.render.gpu import MOST_LISTED, KernelFile
 from fieldwatch.recon.render.gpu.compilation import SOURCES
 
 pytestmark = pytest.mark.pretended
@@ -53,6 +53,29 @@ def test_a_launch_is_counted_and_does_not_wait(fake_cuda):
     assert counted.waits.total() == 0
     MACHINE.launch("racing", 0, values)
     assert fake_cuda.ledger.since(before).launches.total() == 1
+
+
+def test_a_list_is_one_parameter(fake_cuda):
+    vectors = [torch.full((32,), float(k), device="cuda") for k in (1, 2, 3)]
+    out = torch.empty(32, device="cuda")
+    MACHINE.launch("weighted_sum", 1, 3, vectors, [0.5, 0.25, 0.125], out)
+    assert out.cpu().tolist() == [1.375] * 32
+
+
+def test_wrong_lists_are_refused(fake_cuda):
+    out = torch.empty(32, device="cuda")
+    cases = (
+        (ValueError, ([out] * (MOST_LISTED + 1), [1.0])),
+        (ValueError, (out, [1.0])),
+        (TypeError, ([out.double()], [1.0])),
+        (TypeError, ([out], [out])),
+        (ValueError, ([torch.zeros(32)], [1.0])),
+    )
+    for error, (vectors, weights) in cases:
+        with pytest.raises(error):
+            MACHINE.launch("weighted_sum", 1, 1, vectors, weights, out)
+    with pytest.raises(TypeError):
+        MACHINE.launch("racing", 1, [out])
 
 
 def test_wrong_arguments_are_refused(fake_cuda):

@@ -1,13 +1,16 @@
 """SSIM and Adam by our own GPU kernels: values of torch's operations, in any order of threads, without a wait."""
 
 import copy
+import math
 
 import pytest
 import torch
 
 from fake_cuda.emulator import FORWARD, REVERSE, SHUFFLED
 from fieldwatch.recon.render import VisibleAdam, image_similarity
+from fieldwatch.recon.render.gpu import MOST_LISTED
 from fieldwatch.recon.render.similarity import image_similarity_reference
+from fieldwatch.recon.render.splats import photo_loss
 
 pytestmark = pytest.mark.pretended
 
@@ -17,6 +20,13 @@ def compared(compare, image, photo):
     l1, ssim = compare(leaf, photo)
     (gradient,) = torch.autograd.grad(0.8 * l1 - 0.2 * ssim, leaf)
     return [l1.detach().cpu(), ssim.detach().cpu(), gradient.cpu()]
+
+
+def loss_and_gradient(image, photo):
+    leaf = image.clone().requires_grad_()
+    found = photo_loss(leaf, photo, 0.3)
+    (gradient,) = torch.autograd.grad(2 * found.loss, leaf)
+    return [found.loss.detach().cpu(), gradient.cpu()], found.psnr
 
 
 @pytest.mark.parametrize("size", [(1, 1), (16, 16), (5, 40), (33, 17)])
@@ -32,6 +42,24 @@ def test_similarity_is_that_of_the_reference_in_every_order(fake_cuda, size):
         several.append(compared(image_similarity, image.to("cuda"), photo.to("cuda")))
     for found, value in zip(several[0], wanted, strict=True):
         torch.testing.assert_close(found, value, rtol=1e-4, atol=1e-6)
+    for other in several[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(several[0], other, strict=True))
+
+
+@pytest.mark.parametrize("size", [(1, 1), (5, 40), (90, 70)])
+def test_the_photo_loss_is_that_of_a_cpu_in_every_order(fake_cuda, size):
+    chance = torch.Generator().manual_seed(1)
+    photo = torch.rand(*size, 3, generator=chance)
+    image = (photo + 0.2 * torch.randn(*size, 3, generator=chance)).clamp(0, 1)
+    wanted, _ = loss_and_gradient(image, photo)
+    several = []
+    for order in (FORWARD, REVERSE, SHUFFLED):
+        fake_cuda.emulator.order = order
+        found, psnr = loss_and_gradient(image.to("cuda"), photo.to("cuda"))
+        several.append([*found, psnr.cpu()])
+    for found, value in zip(several[0], wanted, strict=False):
+        torch.testing.assert_close(found, value, rtol=1e-4, atol=1e-6)
+    assert float(several[0][-1]) == pytest.approx(-10 * math.log10(float((image - photo).square().mean())), rel=1e-4)
     for other in several[1:]:
         assert all(torch.equal(a, b) for a, b in zip(several[0], other, strict=True))
 
@@ -67,19 +95,38 @@ def random_rows(step):
 )
 def test_adam_moves_the_rows_that_the_cpu_moves(fake_cuda, visible):
     on_cpu, _ = steps("cpu", visible, refused=(2,))
-    on_gpu, optimizer = steps("cuda", visible, refused=(2,))
-    for a, b in zip(on_gpu, on_cpu, strict=True):
-        torch.testing.assert_close(a.detach().cpu(), b.detach(), rtol=1e-5, atol=1e-6)
+    several = []
+    for order in (FORWARD, REVERSE, SHUFFLED):
+        fake_cuda.emulator.order = order
+        on_gpu, optimizer = steps("cuda", visible, refused=(2,))
+        several.append([leaf.detach().cpu() for leaf in on_gpu])
+    for a, b in zip(several[0], on_cpu, strict=True):
+        torch.testing.assert_close(a, b.detach(), rtol=1e-5, atol=1e-6)
+    for other in several[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(several[0], other, strict=True))
     assert {float(state["step"].cpu()) for state in optimizer.state.values()} == {3.0}
 
 
 def test_a_step_of_adam_waits_for_nothing(fake_cuda):
-    leaves, optimizer = steps("cuda", random_rows)
+    _, optimizer = steps("cuda", random_rows)
     before = fake_cuda.ledger.copy()
     optimizer.step()
     counted = fake_cuda.ledger.since(before)
     assert counted.waits.total() == 0
-    assert counted.launches["adam_visible"] == len(leaves)
+    assert counted.launches == {"adam_visible": 1}
+
+
+def test_more_parameters_than_fit_into_a_launch_are_all_moved(fake_cuda):
+    leaves = [torch.zeros(3, device="cuda", requires_grad=True) for _ in range(MOST_LISTED + 2)]
+    optimizer = VisibleAdam(leaves, lr=0.1)
+    for leaf in leaves:
+        leaf.grad = torch.ones_like(leaf)
+    optimizer.step()  # with a trial of the kernel
+    before = fake_cuda.ledger.copy()
+    optimizer.step()
+    assert fake_cuda.ledger.since(before).launches == {"adam_visible": 2}
+    for leaf in leaves:
+        torch.testing.assert_close(leaf.detach().cpu(), torch.full((3,), -0.2))
 
 
 def test_state_of_a_cpu_goes_on_on_the_gpu(fake_cuda):

@@ -127,5 +127,7 @@ class ViewFlags:
     up: tuple[float, float, float] | None = None
     """X Y Z of the mesh's upward direction: 0 1 0 for most downloaded meshes, 0 -1 0 for many COLMAP scenes. By default
     0 1 0 for .glb, whose format says so, else 0 0 1."""
+    open: bool = False
+    """The surface is open by nature (seen from one side, or cut): do not grade whether it is closed."""
     json: bool = False
     """Print the files and the facts as JSON, and nothing else on standard output."""

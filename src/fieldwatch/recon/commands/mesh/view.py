@@ -38,7 +38,7 @@ def run(arguments: Sequence[str]) -> int:
             check_writable(path.parent)
         # Before anything is written: refuses a mesh without faces.
         quality = mesh_quality(mesh, file=chosen.mesh)
-        grade = grade_mesh(quality)
+        grade = grade_mesh(quality, should_close=not chosen.open)
         facts = facts_of(mesh, chosen.mesh, quality, grade)
         account = mesh_account(mesh, title=chosen.mesh.name, grade=grade, figures=facts, up=upward(chosen))
         write_page(account, page, [mesh_kind()])

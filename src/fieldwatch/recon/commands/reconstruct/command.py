@@ -1,5 +1,6 @@
 """``fieldwatch reconstruct INPUT -o OUT``: run all stages, each as a command of its own."""
 
+import os
 import shlex
 import time
 from collections.abc import Sequence
@@ -91,15 +92,28 @@ def run_stage(stage: Stage, record: Record, heading: str, console: Console) -> i
     words = list(stage.words({name: each.outcome for name, each in record.stages.items()}))
     console.print(Text(heading, "bold"), Text(f"  fieldwatch {shlex.join(words)}", "dim"), sep="\n", soft_wrap=True)
     began = time.monotonic()
+    used = children_seconds()
     result = run_command(words)
     finished = result.code == 0 or (stage.may_find and result.code == FINDINGS)
     if result.stopped_by:
         return 128 + result.stopped_by
     if not finished:
         return result.code
-    seconds = time.monotonic() - began
-    record.add(stage.name, StageRecord(words=words, seconds=seconds, code=result.code, outcome=result.outcome))
+    done = StageRecord(
+        words=words,
+        seconds=time.monotonic() - began,
+        code=result.code,
+        outcome=result.outcome,
+        processor_seconds=children_seconds() - used,
+    )
+    record.add(stage.name, done)
     return 0
+
+
+def children_seconds() -> float:
+    """Return the processor time of all finished commands; 0 on Windows, which does not tell it."""
+    times = os.times()
+    return times.children_user + times.children_system
 
 
 def refuse_inside_input(data: Path, out: Path) -> None:
@@ -118,8 +132,10 @@ def print_outcome(chosen: ReconstructFlags, record: Record) -> int:
     code = max(each.code for each in record.stages.values())
     if chosen.json:
         seconds = {name: each.seconds for name, each in record.stages.items()}
+        processor = {name: each.processor_seconds for name, each in record.stages.items()}
         outcomes = {name: each.outcome for name, each in record.stages.items()}
-        print_json({"out": chosen.out, "exit_code": code, "seconds": seconds, "files": files, "stages": outcomes})
+        times = {"seconds": seconds, "processor_seconds": processor}
+        print_json({"out": chosen.out, "exit_code": code, **times, "files": files, "stages": outcomes})
         return code
     print_paths(Terminal(), files)
     return code

@@ -28,12 +28,14 @@ class StageRecord:
         seconds: duration of its last call.
         code: exit code: 0, or 1 for a training with findings.
         outcome: what it printed as JSON.
+        processor_seconds: processor time of its last call; 0 where the system does not tell that of other processes.
     """
 
     words: list[str]
     seconds: float
     code: int
     outcome: dict[str, Any]
+    processor_seconds: float = 0.0
 
 
 @dataclass(kw_only=True)

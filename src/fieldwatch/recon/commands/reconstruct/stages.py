@@ -169,6 +169,8 @@ def _view(chosen: ReconstructFlags, mesh_of: Callable[[Outcomes], str]) -> Stage
     def words(outcomes: Outcomes) -> list[str]:
         files = {"--out": "mesh.html", "--still": "mesh.png", "--film": "turntable.mp4"}
         flags = [word for flag, name in files.items() for word in (flag, str(output_path(chosen.out, name)))]
-        return ["mesh", "view", mesh_of(outcomes), *flags, "--json"]
+        # The extraction knows whether photos show the object from all sides.
+        is_open = ["--open"] if outcomes["mesh"].get("should_close") is False else []
+        return ["mesh", "view", mesh_of(outcomes), *flags, *is_open, "--json"]
 
     return Stage(name="view", title="render the turntable", words=words)

@@ -4,19 +4,20 @@ The error that a model stores is the one of its last bundle adjustment. It says 
 that were changed afterwards.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, UInt8
 from numpy.typing import NDArray
 from torch import Tensor
 
 from fieldwatch.cli.kit import DataFinding
 from fieldwatch.recon.data import PhotoSet
 from fieldwatch.recon.data.colmap import ColmapModel, RegisteredImage
-from fieldwatch.recon.geometry import inverse_rigid, transform_points
+from fieldwatch.recon.geometry import Camera, inverse_rigid, transform_points
 
 # COLMAP drops observations beyond 4 pixels, so the median of a photo is below; larger photos may be less exact.
 _MAX_PIXELS, _MAX_SHARE_OF_SIDE = 4.0, 0.002
@@ -29,6 +30,13 @@ _MOST_POSES = 200
 # Correlation of colors between points and photos: necessary to judge a set; too low for one photo, as a fraction of the
 # usual one; better by so much in another place; and so low that the photo shows something else.
 _USUAL_LIKENESS, _LOW_LIKENESS, _BETTER, _STRANGE = 0.4, 0.5, 0.3, 0.1
+# Likeness that a change of a photo has to reach, as a fraction of the usual one, and share of its points that have to
+# stay inside.
+_AS_USUAL, _INSIDE = 0.7, 0.15
+# Usual likeness below which the photos show something else than the points.
+_UNLIKE = 0.25
+# Magnifications that are tried, from a half to twice.
+_ZOOMS = tuple(2 ** (step / 8) for step in range(-8, 9) if step)
 # Smallest number of photos that have a usual likeness.
 _LEAST_PHOTOS = 4
 # Largest number of photos that are decoded.
@@ -228,14 +236,30 @@ def content_findings(photos: PhotoSet, observed: Sequence[Observed]) -> Iterator
     by_name = {each.image.name: each for each in observed}
     step = -(-len(photos) // _MAX_DECODED)
     chosen = [i for i in range(0, len(photos), step) if photos.names[i] in by_name]
-    own = {i: value for i in chosen if (value := _likeness(photos, i, i, by_name)) is not None}
-    usual = float(np.median(list(own.values()))) if own else 0.0
-    if len(own) < _LEAST_PHOTOS or usual < _USUAL_LIKENESS:
+    own: dict[int, float] = {}
+    changed: dict[int, tuple[str, float]] = {}
+    for i in chosen:
+        image = photos[i].image
+        value = _likeness(image, photos.cameras[i], by_name[photos.names[i]])
+        if value is not None:
+            own[i] = value
+            changed[i] = _best_change(image, photos.cameras[i], by_name[photos.names[i]])
+    if len(own) < _LEAST_PHOTOS:
         return
-    low = sorted((i for i in own if own[i] < _LOW_LIKENESS * usual), key=lambda i: own[i])
+    usual = float(np.median([max(own[i], changed[i][1]) for i in own]))
+    if usual < _USUAL_LIKENESS:
+        yield from _unlike(float(np.median(list(own.values()))), len(own))
+        return
+    order = sorted(own, key=lambda i: own[i])
+    # What is symmetric looks much the same when it is turned.
+    turned = [i for i in order if changed[i][1] > max(own[i] + _BETTER, _AS_USUAL * usual)]
+    yield from _changed([(photos.names[i], changed[i][0]) for i in turned], len(own))
+    low = [i for i in order if own[i] < _LOW_LIKENESS * usual and i not in turned]
     swapped: dict[str, str] = {}
     for i in low[:8]:
-        others = {j: value for j in own if j != i and (value := _likeness(photos, i, j, by_name)) is not None}
+        image = photos[i].image
+        likeness = {j: _likeness(image, photos.cameras[j], by_name[photos.names[j]]) for j in own if j != i}
+        others = {j: value for j, value in likeness.items() if value is not None}
         best = max(others, key=lambda j: others[j], default=i)
         if best != i and others[best] > own[i] + _BETTER:
             swapped[photos.names[i]] = photos.names[best]
@@ -260,24 +284,99 @@ def content_findings(photos: PhotoSet, observed: Sequence[Observed]) -> Iterator
         )
 
 
-def _likeness(photos: PhotoSet, index: int, place: int, by_name: Mapping[str, Observed]) -> float | None:
-    """Return the correlation of colors between a photo and the points that another one observes; None if unknown.
+Change: TypeAlias = Callable[[Tensor], Tensor]
+"""Where the content of a place of a photo is found in a changed photo; places go from -1 to 1, right and down."""
+
+
+def _factors(right: float, down: float) -> Change:
+    return lambda places: places * torch.tensor([right, down], dtype=places.dtype)
+
+
+def _quarter(right: float, down: float) -> Change:
+    return lambda places: places.flip(-1) * torch.tensor([right, down], dtype=places.dtype)
+
+
+_CHANGES: Mapping[str, Change] = {
+    "upside down": _factors(-1.0, -1.0),
+    "mirrored left to right": _factors(-1.0, 1.0),
+    "mirrored top to bottom": _factors(1.0, -1.0),
+    "turned by a quarter to the right": _quarter(-1.0, 1.0),
+    "turned by a quarter to the left": _quarter(1.0, -1.0),
+    **{f"magnified {zoom:.2g} times": _factors(zoom, zoom) for zoom in _ZOOMS},
+}
+"""What may have happened to a photo after its pose was found."""
+
+
+def _best_change(image: UInt8[Tensor, "h w 3"], camera: Camera, observed: Observed) -> tuple[str, float]:
+    """Return the change of a photo that explains its points' colors best, and the correlation of colors then."""
+    found = {
+        name: value
+        for name, change in _CHANGES.items()
+        if (value := _likeness(image, camera, observed, change)) is not None
+    }
+    best = max(found, key=lambda name: found[name], default="")
+    return best, found.get(best, -1.0)
+
+
+def _changed(photos: Sequence[tuple[str, str]], count: int) -> Iterator[DataFinding]:
+    """Name the photos that were turned, mirrored or magnified, with their changes."""
+    if not photos:
+        return
+    zoomed = all(change.startswith("magnified") for _, change in photos)
+    shown = ", ".join(f"{name} ({change})" for name, change in photos[:5])
+    remedy = (
+        "Give these photos cameras of their own with the focal length at which they were taken (COLMAP: no shared "
+        "intrinsics, then 'colmap bundle_adjuster'), or leave them out: they were zoomed or cropped."
+        if zoomed
+        else "Turn these photos back (a viewer may have applied or dropped the EXIF orientation), or register the "
+        "photos as they are now with COLMAP."
+    )
+    yield DataFinding(
+        name="content",
+        severity="error",
+        message=(
+            f"{len(photos)} of {count} photos were turned, mirrored or magnified after their poses were found, as the "
+            f"colors of their points show: {shown}{', ...' if len(photos) > 5 else ''}."
+        ),
+        remedy=remedy,
+    )
+
+
+def _unlike(usual: float, count: int) -> Iterator[DataFinding]:
+    """Warn of photos that show, as a rule, other colors than the points that they observe."""
+    if usual < _UNLIKE:
+        yield DataFinding(
+            name="content",
+            severity="warning",
+            message=(
+                f"the {count} photos hardly have the colors of the points that they observe (correlation {usual:.2f}): "
+                "something covers or moves in the photos, or they are not those of the model."
+            ),
+            remedy="Mask what moves or occludes the scene (people, cars; a masks folder), exclude such photos, or use "
+            "the photos with which the model was made.",
+        )
+
+
+def _likeness(
+    image: UInt8[Tensor, "h w 3"], camera: Camera, observed: Observed, change: Change | None = None
+) -> float | None:
+    """Return the correlation of colors between a photo and points that are observed; None if it is unknown.
 
     Args:
-        photos: the photos.
-        index: photo that is looked at.
-        place: photo whose pose and points are used.
-        by_name: observations of the photos.
+        image: photo that is looked at.
+        camera: camera through which the points are seen, of this photo or of another one.
+        observed: what the photo of that camera observes.
+        change: change of the photo that is assumed; None for none.
     """
-    image = photos[index].image
-    camera = photos.cameras[place]
     height, width = image.shape[:2]
-    observed = by_name[photos.names[place]]
     pixels, depth = camera.project(observed.points.to(camera.world_from_camera))
     # The two photos may differ in size.
-    pixels = pixels * torch.tensor([width / camera.width, height / camera.height])
+    size = torch.tensor([width, height])
+    pixels = pixels * size / torch.tensor([camera.width, camera.height])
+    if change is not None:
+        pixels = (change(2 * pixels / size - 1) + 1) / 2 * size
     inside = (depth > 0) & (pixels >= 0).all(-1) & (pixels[:, 0] < width) & (pixels[:, 1] < height)
-    if int(inside.sum()) < _LEAST:
+    if int(inside.sum()) < (_LEAST if change is None else max(2 * _LEAST, _INSIDE * len(inside))):
         return None
     column, row = pixels[inside].long().unbind(-1)
     values = torch.stack([image[row, column].double().flatten(), observed.colors[inside].flatten()])

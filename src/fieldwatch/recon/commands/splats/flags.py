@@ -80,7 +80,7 @@ class ExtractFlags:
     Writes RUN/mesh/level0.3.ply, a still, a turntable film, and level0.3.json with the steps and the quality. The mesh
     is the object that the cameras go around, or all that they see; surface that no photo shows is removed. Against
     holes: --trim 0 or --unseen close. Against bumps: a lower --resolution. To choose the part: --bbox x y z x y z,
-    --pieces 1. With its surroundings: --background.
+    --pieces 1. With its surroundings: --background; those of one color without texture: --surroundings keep.
     If memory runs out: --memory GIB. Works at any checkpoint, also of an unfinished run. Flags of the original script
     (-l, -v, --bboxmin "(x,y,z)", --project_mesh_on_surface_points True, ...) work; its -v counted triangles, here it
     counts vertices. Exit codes: 0, or 2 if no mesh can be made.

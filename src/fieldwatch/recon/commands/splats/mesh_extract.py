@@ -51,7 +51,7 @@ def run(arguments: Sequence[str]) -> int:
     console.print(f"{chosen.run}, step {stored.step}: {extraction.facts['seconds']:.0f} s", soft_wrap=True)
     for note in extraction.notes:
         console.print(Text(f"  note: {note}"))
-    console.print(overview(qualities))
+    console.print(overview(qualities, should_close=extraction.facts["should_close"]))
     print_paths(console, paths)
     return 0
 
@@ -80,7 +80,7 @@ def write_meshes(
                 mesh, output_path(folder, name), up=upwards(stored.scene.photos.cameras).tolist()
             )
             files |= {f"{name} {what}": path for what, path in pictures.items()}
-        grade = grade_mesh(qualities[name])
+        grade = grade_mesh(qualities[name], should_close=extraction.facts["should_close"])
         about = {"run": str(chosen.run), "step": stored.step, "options": asdict(chosen.extraction)}
         judgment = {"grade": asdict(grade), "quality": asdict(qualities[name])}
         facts = orjson.dumps({**about, **extraction.facts, **judgment}, option=orjson.OPT_INDENT_2) + b"\n"
@@ -88,13 +88,13 @@ def write_meshes(
     return files, qualities
 
 
-def overview(qualities: Mapping[str, MeshQuality]) -> Table:
+def overview(qualities: Mapping[str, MeshQuality], *, should_close: bool) -> Table:
     """Return a table with a few figures of each mesh."""
     table = Table()
     for title in ("mesh", "vertices", "triangles", "pieces", "watertight", "outward", "grade"):
         table.add_column(title, justify="left" if title == "mesh" else "right")
     for name, quality in qualities.items():
-        grade = grade_mesh(quality)
+        grade = grade_mesh(quality, should_close=should_close)
         outward = {True: "yes", False: "no", None: "-"}[quality.faces_outward]
         counts = (f"{count:,}" for count in (quality.n_vertices, quality.n_faces, quality.n_pieces))
         closed = "yes" if quality.is_watertight else "no"

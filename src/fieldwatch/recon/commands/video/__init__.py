@@ -18,7 +18,7 @@ _MAIN_FLAGS = {
     ),
     "run length and evaluation": ("epochs", "eval_freq"),
     "saving and resuming": ("checkpoint_epochs", "keep_last", "keep_best"),
-    "machine": ("device", "threads", "amp", "compile", "seed"),
+    "machine": ("device", "threads", "amp", "compile", "cuda_graphs", "seed"),
 }  # fmt: skip
 """Fields that `fieldwatch train video --help` lists; the others are in ``--help-all``."""
 

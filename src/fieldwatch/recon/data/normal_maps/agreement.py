@@ -21,6 +21,16 @@ _FLAT = 0.3  # minimum length in the image plane for a normal to have a meaningf
 _GRAZING = 0.5  # minimum cosine to the ray; below it normals change too much from pixel to pixel to be compared
 _MIN_VIEW_COSINE = math.cos(math.radians(65))  # views farther apart overlap little, and the hull is not the surface
 _MIN_SAMPLES = 30
+_REACH = 8  # pixels beyond a mask that the blur and the gradient of its outline reach
+MOST_VIEWS = 40
+"""Number of views, evenly spread over a set, that tell what holds for all of them."""
+
+
+def spread_views(views: Sequence[NormalView], most: int = MOST_VIEWS) -> Sequence[NormalView]:
+    """Return views evenly spread over a set; all of them, if there are at most that many."""
+    if len(views) <= most:
+        return views
+    return [views[number * len(views) // most] for number in range(most)]
 
 
 def as_read(view: NormalView, normals: Float[Tensor, "n 3"]) -> Float[Tensor, "n 3"]:
@@ -51,7 +61,8 @@ def outward_share(views: Sequence[NormalView], transform: NormalTransform = as_r
 
 def outline_pixels(mask: Bool[Tensor, "h w"]) -> tuple[Bool[Tensor, "h w"], Float[Tensor, "h w 2"]]:
     """Return the pixels just inside a mask's outline (without the image border) and outward unit vectors."""
-    array = mask.numpy()
+    window = _window_of(mask)
+    array = mask[window].numpy()
     # border_value=1: the image border is no outline of the object.
     edge = array & ~np.asarray(ndimage.binary_erosion(array, border_value=1), np.bool_)
     blurred = ndimage.gaussian_filter(array.astype(float), _OUTLINE_SIGMA, mode="nearest")
@@ -59,7 +70,21 @@ def outline_pixels(mask: Bool[Tensor, "h w"]) -> tuple[Bool[Tensor, "h w"], Floa
     # The mask decreases toward the outside, so its gradient points inward.
     outwards = -torch.stack([across, down], -1)
     length = outwards.norm(dim=-1, keepdim=True)
-    return torch.from_numpy(edge) & (length[..., 0] > 1e-6), outwards / length.clamp_min(1e-6)
+    edges = torch.zeros_like(mask)
+    edges[window] = torch.from_numpy(edge) & (length[..., 0] > 1e-6)
+    directions = torch.zeros(*mask.shape, 2, dtype=outwards.dtype)
+    directions[window] = outwards / length.clamp_min(1e-6)
+    return edges, directions
+
+
+def _window_of(mask: Bool[Tensor, "h w"]) -> tuple[slice, slice]:
+    """Return rows and columns of a mask and its surroundings; what is farther away does not change its outline."""
+    spans: list[slice] = []
+    for axis in (1, 0):
+        filled = mask.any(axis).nonzero()[:, 0]
+        first, last = (int(filled[0]), int(filled[-1])) if len(filled) else (0, 0)
+        spans.append(slice(max(first - _REACH, 0), last + 1 + _REACH))
+    return spans[0], spans[1]
 
 
 def median_disagreement(views: Sequence[NormalView], hull: Hull, transform: NormalTransform = as_read) -> float | None:
@@ -68,6 +93,8 @@ def median_disagreement(views: Sequence[NormalView], hull: Hull, transform: Norm
     Only views less than 65 degrees apart are compared. Since the hull is not the surface, correct sets have about 10
     degrees; wrong poses or axes give 40 or more. Returns None if no two views overlap enough.
     """
+    # Every pair is compared.
+    views = spread_views(views)
     points = hull.centers(hull.surface())
     if not len(points):
         return None

@@ -12,7 +12,12 @@ from numpy.typing import NDArray
 from scipy import ndimage
 from torch import Tensor
 
-from fieldwatch.recon.data.normal_maps.agreement import NormalTransform, median_disagreement, outward_share
+from fieldwatch.recon.data.normal_maps.agreement import (
+    NormalTransform,
+    median_disagreement,
+    outward_share,
+    spread_views,
+)
 from fieldwatch.recon.data.normal_maps.axes import Choices, Convention
 from fieldwatch.recon.data.normal_maps.conventions import (
     GOOD,
@@ -25,6 +30,7 @@ from fieldwatch.recon.data.normal_maps.conventions import (
 from fieldwatch.recon.data.normal_maps.findings import MIN_COVERED_SHARE, MIN_VIEWS, NormalCheck, listed, of_views
 from fieldwatch.recon.data.normal_maps.hull import Hull, visual_hull
 from fieldwatch.recon.data.normal_maps.hull_checks import bounds, pixel_center, silhouettes
+from fieldwatch.recon.data.normal_maps.integrability import integrability_gap
 from fieldwatch.recon.data.normal_maps.layout import mask_holes
 from fieldwatch.recon.data.normal_maps.model import NormalSet, NormalView
 from fieldwatch.recon.geometry import normals_from_depth
@@ -46,15 +52,17 @@ _REWRITE = (
 )
 _SAID_NOISE = 1.5  # degrees about each axis from which noise is a finding
 _MUCH_NOISE = 8.0  # degrees from which it is a warning
+_MAX_GAP = 0.7  # degrees around loops; exact maps have 0.0 to 0.6, and smooth errors of 5 degrees 0.8
+_GAP_PER_DEGREE = 0.5  # of a smooth error with one wave over the picture, at most; others leave a third of it
 _AWAY_PER_DEGREE = 0.006  # share of normals that noise of a degree turns away from the camera
 _SPECK = 16  # largest number of connected pixels that is a speck of a mask
 _MAX_SPECKS = 20  # per view; thin parts of an object may be cut into a few pieces
 _MAX_SPECK_SHARE = 0.01  # share of a mask that makes specks an error
 _CONSEQUENCES = {  # checks that fail as a consequence of another one, and are not reported with it
     "not_finite": ("overlap",),
-    "overlap": ("axes", "turned", "cross_view", "depth", "holes"),
-    "axes": ("turned", "facing", "cross_view", "depth", "holes", "noise"),
-    "turned": ("facing", "cross_view", "depth"),
+    "overlap": ("axes", "turned", "cross_view", "depth", "holes", "integrability"),
+    "axes": ("turned", "facing", "cross_view", "depth", "holes", "noise", "integrability"),
+    "turned": ("facing", "cross_view", "depth", "integrability"),
     "rotation": ("hull", "silhouettes", "cross_view", "pixel_center"),
     "silhouettes": ("cross_view", "pixel_center"),
     "hull": ("silhouettes", "cross_view", "pixel_center"),
@@ -73,8 +81,9 @@ def check_normal_maps(normal_set: NormalSet) -> tuple[NormalCheck, ...]:
     The checks cover camera rotations, lengths of normals, black masks, specks and holes of masks, NaN, normals that
     face away from the camera, the axes of the normals (against mask outlines and across views), normals missing in the
     masks, the extent of the visual hull and its agreement with the masks, the pixel center, the agreement of normals
-    across views, the agreement of depth and normals, and noise. Problems that follow from another reported problem are
-    omitted, and what masks or poses would be needed for is not checked in sets without them.
+    across views, the agreement of depth and normals, noise, and errors that change slowly over the picture. Problems
+    that follow from another reported problem are omitted, and what masks or poses would be needed for is not checked in
+    sets without them.
     """
     has_normals = any(bool(view.known.any()) for view in normal_set.views)
     results = [_rotation(normal_set.views), _empty(normal_set.views), _specks(normal_set.views)]
@@ -97,7 +106,7 @@ def _of_seen(normal_set: NormalSet, *, has_normals: bool) -> list[NormalCheck | 
     results: list[NormalCheck | None] = []
     if has_normals:
         results += [check(views) for check in (_unit_length, _not_finite, _depth)]
-        results += [_facing(views, _noise_level(normal_set)), _noise(normal_set)]
+        results += [_facing(views, _noise_level(normal_set)), _noise(normal_set), _smooth_error(normal_set)]
     if has_normals and normal_set.silhouettes:
         results += [_overlap(views)]
     if normal_set.silhouettes and normal_set.posed:
@@ -132,6 +141,26 @@ def _noise(normal_set: NormalSet) -> NormalCheck | None:
             "maps of estimators have: fine details of the surface will be lost in it."
         ),
         remedy=("More views, or maps of more light directions, average it out; --noise states the level yourself."),
+    )
+
+
+def _smooth_error(normal_set: NormalSet) -> NormalCheck | None:
+    """Find errors that change slowly over the picture: normals that are not those of one surface."""
+    gap = integrability_gap(normal_set.views, _noise_level(normal_set))
+    if gap is None or gap < _MAX_GAP:
+        return None
+    return NormalCheck(
+        name="integrability",
+        severity="note",
+        message=(
+            "the normals of a view are not those of one surface, as if they had errors of at "
+            f"least {gap / _GAP_PER_DEGREE:.1f} degrees that change slowly over the picture: the surface cannot be "
+            "more accurate than they are."
+        ),
+        remedy=(
+            "Better maps, such as those of photometric stereo, or more views. An object of many parts in few pixels "
+            "has such gaps at the edges of its parts, too."
+        ),
     )
 
 
@@ -245,7 +274,8 @@ def _unit_length(views: Sequence[NormalView]) -> NormalCheck | None:
 def _facing(views: Sequence[NormalView], noise: float) -> NormalCheck | None:
     shares = {}
     for view in views:
-        cosine = (view.normals * view.camera.directions().to(view.normals)).sum(-1)[view.valid]
+        rays = view.camera.directions_at(view.valid).to(view.normals)
+        cosine = (view.normals[view.valid] * rays).sum(-1)
         shares[view.name] = float((cosine > 0).double().mean()) if len(cosine) else 0.0
     # Noise turns normals near the outline away from the camera.
     allowed = 1 - _MIN_FACING_SHARE + _AWAY_PER_DEGREE * noise
@@ -262,7 +292,7 @@ def _facing(views: Sequence[NormalView], noise: float) -> NormalCheck | None:
 
 def _axes(normal_set: NormalSet, hull: Hull | None) -> NormalCheck | None:
     """Check axes, space and channels by mask outlines and facing, and name those that explain the maps."""
-    views = normal_set.views
+    views = spread_views(normal_set.views)
     current = normal_set.convention or Convention()
     raw = [in_file(view, current) for view in views]
     evidence = Evidence(raw)
@@ -270,7 +300,7 @@ def _axes(normal_set: NormalSet, hull: Hull | None) -> NormalCheck | None:
         return None
     now = evidence.score(current)
     space = None if normal_set.posed else "camera"
-    best, score, _ = best_convention(raw, Choices(space=space), current)
+    best, score, _ = best_convention(raw, Choices(space=space), current, evidence)
     if now.value >= GOOD and (score is None or score.value < now.value + _CLEARLY):
         return None
     correction: dict[str, str] = {}
@@ -291,7 +321,9 @@ def _axes(normal_set: NormalSet, hull: Hull | None) -> NormalCheck | None:
         same = replace(best, pixel_center=current.pixel_center) == current
         if same:
             return None
-        remedy = f"Read the files with {best.flags}."
+        # The flag that was given has to be taken back: without it, the space is camera.
+        back = " --space camera" if current.space == "world" and best.space == "camera" else ""
+        remedy = f"Read the files with {best.flags}{back}."
         after = score
     across = ""
     if hull is not None and after is not now:
@@ -429,11 +461,13 @@ def _false_holes(view: NormalView) -> int:
     labels, count = cast("tuple[NDArray[np.int32], int]", ndimage.label(holes.numpy()))
     if not count:
         return 0
-    rays = torch.nn.functional.normalize(view.camera.directions().to(view.normals), dim=-1)
-    cosine = (view.normals * rays).sum(-1).numpy()
     valid = view.valid.numpy()
     # All holes at once: masks may have thousands of specks. Around a hole of the object, the surface turns away from
     # the camera; the rim of a hole are the valid pixels that share a side with it.
+    rim = torch.from_numpy(np.asarray(ndimage.binary_dilation(labels > 0), np.bool_) & valid)
+    cosine = np.zeros(labels.shape)
+    rays = torch.nn.functional.normalize(view.camera.directions_at(rim).to(view.normals), dim=-1)
+    cosine[rim.numpy()] = (view.normals[rim] * rays).sum(-1).numpy()
     sums = np.zeros(count + 1)
     rims = np.zeros(count + 1)
     padded = np.pad(labels, 1)

@@ -9,7 +9,7 @@ from typing import get_args
 import torch
 from torch import Tensor
 
-from fieldwatch.recon.data.normal_maps.agreement import median_disagreement, outline_pixels
+from fieldwatch.recon.data.normal_maps.agreement import median_disagreement, outline_pixels, spread_views
 from fieldwatch.recon.data.normal_maps.axes import (
     AXES,
     LETTERS,
@@ -87,19 +87,19 @@ class Evidence:
     """Pixels of a set, with the vectors of the files, on which conventions are scored.
 
     Args:
-        views: views whose normals are in the channels of the files.
+        views: views whose normals are in the channels of the files; a few dozen of them are used.
     """
 
     def __init__(self, views: Sequence[NormalView]) -> None:
         outline: list[list[Tensor]] = [[], [], []]
         inside: list[list[Tensor]] = [[], [], []]
-        for view in views:
+        for view in spread_views(views):
             rotation = view.camera.world_from_camera[:3, :3].double()
             edge, outwards = outline_pixels(view.mask)
             # A mask that fills the picture has no outline.
             edge = edge & view.known
             _add(outline, view.normals[edge], outwards[edge], rotation)
-            rays = view.camera.directions()[view.valid]
+            rays = view.camera.directions_at(view.valid)
             _add(inside, view.normals[view.valid], rays, rotation)
         self._outline = [torch.cat(parts) for parts in outline]
         self._inside = [torch.cat(parts) for parts in inside]
@@ -182,7 +182,7 @@ def _key(convention: Convention) -> tuple[str, tuple[float, ...]]:
 
 
 def best_convention(
-    views: Sequence[NormalView], choices: Choices, usual: Convention
+    views: Sequence[NormalView], choices: Choices, usual: Convention, evidence: Evidence | None = None
 ) -> tuple[Convention, Score | None, Score | None]:
     """Find the convention that explains normal maps, among those that the user's choices allow.
 
@@ -195,12 +195,13 @@ def best_convention(
         views: views whose normals are in the channels of the files.
         choices: what the user states.
         usual: convention of the layout.
+        evidence: evidence of the same views; None collects it.
 
     Returns:
         The convention, its score and that of the runner-up; no scores if nothing was to be decided.
     """
     candidates = conventions(choices, usual)
-    evidence = Evidence(views)
+    evidence = evidence or Evidence(views)
     if len(candidates) == 1 or evidence.empty:
         return candidates[0], None, None
     if not evidence.has_outline:
@@ -215,6 +216,7 @@ def best_convention(
     if usual_score is not None and len(rivals) > 1 and usual_score.value >= GOOD:
         best = usual_score
     elif len(rivals) > 1 and evidence.has_outline:
+        views = spread_views(views)
         hull = visual_hull(views)
         angles = {}
         for number, score in enumerate(rivals[:6]):
@@ -240,7 +242,7 @@ def noise_of(views: Sequence[NormalView]) -> float | None:
     """
     parts: list[Tensor] = []
     equal: list[Tensor] = []
-    for view in views:
+    for view in spread_views(views):
         for axis in (0, 1):
             count = view.normals.shape[axis]
             if count < 4:

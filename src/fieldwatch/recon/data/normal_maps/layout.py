@@ -3,9 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float32
+from numpy.typing import NDArray
 from scipy import ndimage
 from torch import Tensor
 
@@ -96,7 +99,13 @@ def known_pixels(normals: NormalFile) -> Bool[Tensor, "h w"]:
 
 def mask_holes(mask: Bool[Tensor, "h w"]) -> Bool[Tensor, "h w"]:
     """Return the pixels enclosed by a mask but not part of it."""
-    return torch.from_numpy(ndimage.binary_fill_holes(mask.numpy())) & ~mask
+    labels, count = cast("tuple[NDArray[np.int32], int]", ndimage.label(~mask.numpy()))
+    enclosed = np.ones(count + 1, np.bool_)
+    # Label 0 is the mask itself.
+    enclosed[0] = False
+    for edge in (labels[0], labels[-1], labels[:, 0], labels[:, -1]):
+        enclosed[edge] = False
+    return torch.from_numpy(enclosed[labels])
 
 
 def holes_filled(view: NormalView, notes: list[str]) -> NormalView:

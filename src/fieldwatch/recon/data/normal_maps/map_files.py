@@ -7,6 +7,7 @@ import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cache
 from pathlib import Path
 from typing import cast
 
@@ -30,8 +31,8 @@ DEPTH_SUFFIXES = frozenset({".npy", ".exr"})
 # Limits keep a damaged header from allocating all memory.
 _MAX_PIXELS = 1 << 27  # 11,585 x 11,585
 _MAX_BYTES = 8 * 3 * _MAX_PIXELS  # normals as float64
-_WHITE_16 = 65535.0
-_WHITE_8 = 255.0
+_WHITE_16 = 65535
+_WHITE_8 = 255
 _PNG16 = {"rgb48be", "rgb48le", "rgba64be", "rgba64le"}
 _PNG8 = {"rgb24", "rgba"}
 _PLANES = {  # pixel formats of FFmpeg's EXR decoder: value type, and the planes of R, G, B (or of a single channel)
@@ -184,7 +185,7 @@ def _png_normals(path: Path) -> tuple[NDArray[np.float32], int]:
     bits = 16 if form in _PNG16 else 8
     pixels = frame.to_ndarray(format=form)
     values = pixels[..., :3]
-    normals = (values.astype(np.float64) / (_WHITE_16 if bits == 16 else _WHITE_8) * 2 - 1).astype(np.float32)
+    normals = _decoding(bits)[values.astype(np.intp)]
     # Black would decode to (-1, -1, -1), which is not a unit vector.
     missing = (values == 0).all(-1)
     # The alpha of 16-bit files is ignored, as it always was; editors write transparent pixels with any color.
@@ -194,6 +195,13 @@ def _png_normals(path: Path) -> tuple[NDArray[np.float32], int]:
     # Some datasets mark missing normals by mid-gray, which 8 bits round to +-1/255.
     normals[np.square(normals).sum(-1) < (1e-6 if bits == 16 else 1e-4)] = 0
     return normals, bits
+
+
+@cache
+def _decoding(bits: int) -> NDArray[np.float32]:
+    """Return the component that each value of a PNG stands for."""
+    white = _WHITE_16 if bits == 16 else _WHITE_8
+    return (np.arange(white + 1, dtype=np.float64) / white * 2 - 1).astype(np.float32)
 
 
 def _npy_normals(path: Path) -> tuple[NDArray[np.float32], int]:

@@ -1,6 +1,7 @@
 """Data classes of multi-view normal maps: one view and a set of views."""
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 import torch
@@ -64,7 +65,7 @@ class NormalView:
         """Height and width in pixels."""
         return self.camera.height, self.camera.width
 
-    @property
+    @cached_property
     def known(self) -> Bool[Tensor, "h w"]:
         """Pixels that have a normal, inside the mask or not."""
         return self.normals.square().sum(-1) > _MIN_NORMAL_LENGTH**2

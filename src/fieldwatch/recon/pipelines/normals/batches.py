@@ -183,6 +183,13 @@ class RaySource:
         """Draw offsets of the samples of each ray, uniform in [0, 1) steps."""
         return upload(torch.rand(rays, generator=self._generator), self._device)
 
+    def jitter_and_noise(self, rays: int, columns: int) -> tuple[Float[Tensor, " rays"], Float[Tensor, "rays columns"]]:
+        """Draw what `jitter` and then `noise` draw, with one copy to the device."""
+        jitter = torch.rand(rays, generator=self._generator)
+        noise = torch.rand(rays, columns, generator=self._generator)
+        together = upload(torch.cat([jitter, noise.view(-1)]), self._device)
+        return together[:rays], together[rays:].view(rays, columns)
+
     def noise(self, rays: int, columns: int) -> Float[Tensor, "rays columns"]:
         """Draw the positions of stratified samples within their strata, uniform in [0, 1)."""
         return upload(torch.rand(rays, columns, generator=self._generator), self._device)
@@ -248,7 +255,7 @@ class RaySource:
         return (rows * width + columns).view(-1)
 
     def _drawn_on_device(self, regions: "_Regions", views: Sequence[int], count: int) -> RayBatch:
-        """Draw the same rays as `_draw_from_view`, with two copies to the device and one kernel for all views."""
+        """Draw the same rays as `_draw_from_view`, with one copy to the device and one kernel for all views."""
         places: list[Tensor] = []
         weights: list[Tensor] = []
         for view in views:
@@ -261,15 +268,19 @@ class RaySource:
                     weights.append(torch.full((region_count,), size / sum(sizes) / share))
         of_view = torch.tensor(views).repeat_interleave(count)
         pixels = self._pixels
+        # One copy: of 64-bit integers, then of numbers.
+        parts = (torch.stack([torch.cat(places), of_view]), torch.cat(weights))
+        copied = upload(torch.cat([part.view(-1).view(torch.uint8) for part in parts]), self._device)
+        integers = parts[0].numel() * parts[0].itemsize
         drawn = draw_rays(
-            upload(torch.stack([torch.cat(places), of_view]), self._device),
+            copied[:integers].view(torch.int64).view(2, -1),
             regions.pixels,
             *(pixels.offsets, pixels.widths, pixels.lenses),
             *(pixels.normals, pixels.mask, pixels.known, pixels.distance),
         )
         return RayBatch(
             **drawn._asdict(),
-            weights=upload(torch.cat(weights), self._device),
+            weights=copied[integers:].view(torch.float32),
             rays_per_view=count,
             host_views=tuple(views),
         )

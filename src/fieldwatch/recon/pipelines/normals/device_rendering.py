@@ -30,6 +30,7 @@ from fieldwatch.recon.render.sdf_gpu import (
     find_samples,
     placed_rays,
     ray_terms,
+    sharpness_on_device,
     view_losses_on_device,
     visible_on_device,
 )
@@ -142,7 +143,7 @@ def render_on_device(
     """
     batch = rays_to_render.batch
     rays, observed = placed_rays(batch.view, batch.directions, batch.normals, model.poses(), search.radius)
-    sharpness = model.deviation()
+    sharpness = sharpness_on_device(model.deviation.parameter, *model.deviation.bounds())
     network = model.sdf.network()
 
     def field(points: Tensor, number: Tensor, faults: Tensor) -> Tensor:
@@ -176,5 +177,6 @@ def render_on_device(
 def _drawn(rays_to_render: RaysToRender, search: StrideSearch) -> tuple[Tensor, Tensor | None]:
     """Return the random numbers that place the samples of all rays."""
     count = len(rays_to_render.batch)
-    jitter = rays_to_render.jitter(count)
-    return jitter, rays_to_render.noise(count, search.empty_samples + 1) if search.empty_samples else None
+    if not search.empty_samples:
+        return rays_to_render.jitter(count), None
+    return rays_to_render.jitter_and_noise(count, search.empty_samples + 1)

@@ -140,7 +140,7 @@ class ViewScales:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the estimates."""
-        return {"values": self.values.clone()}
+        return {"values": self.values}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore the estimates."""

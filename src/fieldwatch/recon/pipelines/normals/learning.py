@@ -1,10 +1,11 @@
 """Optimizers and learning rates of a normals run: Adam for the field and, if they are optimized, for the poses."""
 
-from torch.optim import Adam, Optimizer
+from torch.optim import Optimizer
 
 from fieldwatch.recon.pipelines.normals.config import NormalsConfig
 from fieldwatch.recon.pipelines.normals.model import NormalsModel
 from fieldwatch.recon.pipelines.normals.schedule import NormalsSchedule
+from fieldwatch.recon.render.sdf_gpu import OneLaunchAdam
 
 TABLE_BETAS = (0.9, 0.99)
 TABLE_EPS = 1e-15
@@ -36,9 +37,12 @@ class NormalsOptimizers:
         # In the order of the parameter groups below, whose learning rates are set in every step.
         self._base = [rates.lr_table or rates.lr, rates.lr]
         # Fused: on a GPU the kernel itself then skips a refused update, without a device-to-host sync (decision 0004).
-        self.field = Adam([table, {"params": network, "name": "network"}], lr=rates.lr, fused=True)
+        parameters = [table, {"params": network, "name": "network"}]
+        self.field = OneLaunchAdam(parameters, rates.lr)
         learned = model.poses.learned_parameters()
-        self.poses = Adam([{"params": learned, "name": "poses"}], lr=rates.lr_poses) if learned else None
+        of_poses = [{"params": learned, "name": "poses"}]
+        fused = True if groups["table"][0].is_cuda else None
+        self.poses = OneLaunchAdam(of_poses, rates.lr_poses, fused=fused) if learned else None
 
     def prepare(self, step: int) -> None:
         """Set the learning rates, encoding levels and scheduled sharpness of a step."""

@@ -41,6 +41,7 @@ class Poses(nn.Module):
         self.register_buffer("start", start.float())
         zero = torch.zeros(len(start), 3)
         self._options = options
+        self._known: tuple[list[tuple[Tensor, int]], Tensor] | None = None
         # Parameters even if they are not optimized, so that all checkpoints have the same keys.
         self.rotations = nn.Parameter(zero.clone(), requires_grad=options.learn_rotation)
         self.translations = nn.Parameter(zero.clone(), requires_grad=options.learn_translation)
@@ -51,12 +52,23 @@ class Poses(nn.Module):
         t = self.translations
         start = self.start
         if views is None and start.is_cuda and sdf_kernels_problem() is None:
-            return moved_poses(r, t, start)
+            return moved_poses(r, t, start) if self.learned_parameters() else self._fixed()
         if views is not None:
             r = r[views]
             t = t[views]
             start = start[views]
         return rigid(exponential(r), t) @ start
+
+    def _fixed(self) -> Float[Tensor, "views 4 4"]:
+        """Return poses that are never optimized, moved once."""
+        parts = (self.rotations, self.translations, self.start)
+        now = [(part, part._version) for part in parts]  # noqa: SLF001  counts writes, as of a checkpoint
+        known = self._known
+        if known is None or any(a is not b or n != m for (a, n), (b, m) in zip(known[0], now, strict=True)):
+            # A tensor made in inference mode could never take part in a training.
+            with torch.inference_mode(False):
+                known = self._known = (now, moved_poses(*parts))
+        return known[1]
 
     def learned_parameters(self) -> list[nn.Parameter]:
         """Return the parameters that are optimized."""

@@ -43,6 +43,10 @@ class Rays:
         """Draw positions of stratified samples within their strata for the first ``rays`` rays."""
         return self._source.noise(rays, columns)
 
+    def jitter_and_noise(self, rays: int, columns: int) -> tuple[Float[Tensor, " rays"], Float[Tensor, "rays columns"]]:
+        """Draw both at once."""
+        return self._source.jitter_and_noise(rays, columns)
+
     def limited(self, samples: PackedSamples, most: int) -> PackedSamples:  # noqa: ARG002  for the multi-rank subclass
         """Return the samples unchanged: with one process, marching has already limited them."""
         return samples

@@ -31,6 +31,10 @@ class RaysToRender(Protocol):
         """Return positions of stratified samples within their strata for the first ``rays`` rays."""
         ...
 
+    def jitter_and_noise(self, rays: int, columns: int) -> tuple[Float[Tensor, " rays"], Float[Tensor, "rays columns"]]:
+        """Return both, the jitter drawn first."""
+        ...
+
     def limited(self, samples: PackedSamples, most: int) -> PackedSamples:
         """Drop trailing rays that would exceed a number of samples, counted over all ranks."""
         ...

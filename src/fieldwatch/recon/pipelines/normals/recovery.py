@@ -78,6 +78,7 @@ class Recovery:
         self._losses = LossMonitor(JUMP)
         # Computed once: the cells of the grid do not change during a run.
         self._within = _within_the_sphere(model.grid.config.cells, model.grid.values.device)
+        self._one_within = int(self._within.byte().argmax())
         self._good = self._snapshot()
         self._good_step = 0
         self._calm_steps = 0
@@ -254,9 +255,9 @@ class Recovery:
         """Return largest and smallest value within the sphere, the share of occupied cells, and fault bits."""
         grid = self._model.grid
         values = grid.values.view(-1)
-        highest = torch.where(self._within, values, -torch.inf).max()
-        lowest = torch.where(self._within, values, torch.inf).min()
-        return torch.stack([highest, lowest, grid.occupied_fraction, faults[0].float()])
+        # In place of cells beyond the sphere, a value from within it.
+        lowest, highest = torch.where(self._within, values, values[self._one_within]).aminmax()
+        return torch.cat([highest[None], lowest[None], grid.occupied_fraction[None], faults])
 
     def _read_grid(self) -> None:
         # Corners of the box are never reached by rays, and their occupancy is arbitrary.

@@ -12,6 +12,7 @@ from fieldwatch.rules import (
     LOOKBACK,
     HealthRule,
     Severity,
+    finished,
     first_sustained,
     memory,
     on_steps,
@@ -260,18 +261,34 @@ class NormalsWorseThanNothing(results.WorseThanNothing):
 
 @dataclass(frozen=True, kw_only=True)
 class MapsDisagree(HealthRule):
-    """The normal maps are noisy, or contradict each other or the surface, so that it cannot be better than they are."""
+    """The normal maps are noisy, or contradict each other or the surface, so that it cannot be better than they are.
+
+    A note on how far they can be trusted; a warning if they contradict the surface by far more than their noise, and
+    training does not lessen that.
+    """
 
     severity: ClassVar[Severity] = "note"
     difference: str = "Eval/median_error"
     smooth: str = "Eval/smooth_error"
     noise: str = "Eval/map_noise"
+    rotation: str = "Eval/pose_rotation"
     degrees: float = threshold(
         2.0, unit="degrees", reason="exact maps are met to less than 1 degree after a few thousand steps"
     )
     noisy: float = threshold(
         1.5, unit="degrees", reason="about each axis; 8 bits and shape alone give less than half a degree"
     )
+    contradiction: float = threshold(
+        8.0,
+        unit="degrees",
+        reason="errors of good estimators average out below it; wrong poses, slopes or conventions do not",
+        source="measured by benchmarks/verdicts.py",
+    )
+    settled: float = threshold(
+        0.9, unit="times the first value", reason="what falls further is a surface that is still forming"
+    )
+    times: float = threshold(4.0, unit="times the noise", reason="noise alone leaves less in a mean of 49 pixels")
+    count: int = threshold(2, unit="evaluations", reason="one alone shows no course")
     remedy: ClassVar[str] = (
         "Details below these angles are not in the result. Noise averages out with more views; errors that change "
         "slowly over the picture do not, and need better maps. After a short training, they are the surface's: raise "
@@ -296,7 +313,33 @@ class MapsDisagree(HealthRule):
             single = math.sqrt(math.pi / 2) * noise
             text += f", and a single one to about {single:.0f} degrees, because the surface can follow the noise"
         text += "."
-        return (self.finding(int(history[self.smooth].steps[-1]), text, subject=self.smooth),)
+        found = self.finding(int(history[self.smooth].steps[-1]), text, subject=self.smooth)
+        return (self._contradicted(history, smooth, noise) or found,)
+
+    def _contradicted(self, history: History, smooth: float, noise: float) -> Finding | None:
+        """Return a warning at the end if maps and surface contradict each other, whatever the training does."""
+        series = history[self.smooth]
+        still = len(series) >= self.count and smooth > self.settled * float(series.values[0])
+        if not finished(history) or not still or smooth <= max(self.contradiction, self.times * noise):
+            return None
+        text = (
+            f"the maps differ from the surface by {smooth:.1f} degrees, averaged over 7 x 7 pixels, with {noise:.1f} "
+            f"degrees of noise, {float(series.values[0]):.1f} degrees at the first evaluation: normals, masks and "
+            "poses contradict each other, and training does not lessen it."
+        )
+        remedy = (
+            "Check slopes and axes of the normals (too flat or too steep, --axes, --space), the poses and the focal "
+            "length of the cameras: `fieldwatch doctor --data FOLDER --picture sheet.png`."
+        )
+        if self.rotation in history and float(history[self.rotation].values[-1]) > self.contradiction:
+            turned = float(history[self.rotation].values[-1])
+            text += f" The poses differ from those of the data by {turned:.0f} degrees."
+            remedy = (
+                "Start from the poses of the data: leave out --pose-start ring, or pass --pose-start dataset. If the "
+                f"poses have to be found, train longer, with --preset poses. {remedy}"
+            )
+        found = self.finding(int(series.steps[-1]), text, subject=self.smooth, severity="warning")
+        return replace(found, remedy=remedy)
 
 
 _VIEW = (

@@ -75,6 +75,10 @@ class SharedRays(Rays):
         """Return positions of stratified samples within their strata for the first ``rays`` local rays."""
         return self._source.noise(self.ray_count // self._area, columns)[self._marched[:rays]]
 
+    def jitter_and_noise(self, rays: int, columns: int) -> tuple[Float[Tensor, " rays"], Float[Tensor, "rays columns"]]:
+        """Return both for the first ``rays`` local rays."""
+        return self.jitter(rays), self.noise(rays, columns)
+
     def limited(self, samples: PackedSamples, most: int) -> PackedSamples:
         """Drop trailing rays that would exceed a number of samples, counted over all ranks.
 

@@ -18,6 +18,7 @@ from fieldwatch.recon.render.sdf_gpu import (
     SECTIONS,
     STARVED,
     raise_device_faults,
+    step_numbers,
 )
 
 POSES_EVERY = 10
@@ -98,11 +99,7 @@ class RayStatistics:
             rays, samples, filled, starved = self.rays, self.samples, self.filled, self.starved
             per_ray = samples / max(rays, 1)
         else:
-            numbers = self.counts.float()
-            total = numbers[0] if len(numbers) == 1 else numbers.sum(0)
-            rays, samples, filled = total[KEPT_RAYS], total[SECTIONS], total[FILLED]
-            starved = total[STARVED] / total[MASKED].clamp_min(1)
-            per_ray = samples / rays.clamp_min(1)
+            per_ray, rays, filled, starved = step_numbers(self.counts)
         return {
             "Statistics/samples_per_ray": per_ray,
             "Statistics/rays": rays,

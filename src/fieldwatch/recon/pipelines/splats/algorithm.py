@@ -8,7 +8,7 @@ from typing import Unpack
 from fieldwatch import MicroBatches, Run, Shuffled, Terms, read_history
 from fieldwatch.files import output_path
 from fieldwatch.pipeline import Outcome, RunChoices, seed_everything
-from fieldwatch.recon.losses import flatness_error, opacity_entropy
+from fieldwatch.recon.losses import opacity_entropy
 from fieldwatch.recon.pipelines import RENAMED_ITEMS
 from fieldwatch.recon.pipelines.splats.bands import ViewInBands, max_bands, split_views
 from fieldwatch.recon.pipelines.splats.config import SplatsConfig
@@ -35,7 +35,7 @@ from fieldwatch.recon.pipelines.splats.scene import Scene
 from fieldwatch.recon.pipelines.splats.start import scene_of_run, start_run
 from fieldwatch.recon.pipelines.splats.step_output import StepSummary, ViewOutput
 from fieldwatch.recon.pipelines.splats.suspect_pictures import record_suspects
-from fieldwatch.recon.render.splats import count_visible
+from fieldwatch.recon.render.splats import PhotoLoss, count_visible
 
 STAGE0 = "3dgs"
 """Subfolder of the run folder with the model after stage 0, in the format of 3D Gaussian splatting."""
@@ -43,17 +43,30 @@ PRODUCTS = "products"
 """Subfolder of the run folder with the final meshes, point clouds, images and videos."""
 
 
-def loss_terms(
-    config: SplatsConfig, scene: Scene, rendered: RenderedView, neighborhood: Neighborhood, span: Span
+def loss_terms(  # noqa: PLR0913, PLR0917  what a step knows
+    config: SplatsConfig,
+    scene: Scene,
+    rendered: RenderedView,
+    neighborhood: Neighborhood,
+    span: Span,
+    compared: PhotoLoss | None = None,
 ) -> Terms:
-    """Return the weighted loss terms of a view that are active at this step."""
+    """Return the weighted loss terms of a view that are active at this step.
+
+    Args:
+        config: settings of the run.
+        scene: photos, cameras and schedule.
+        rendered: the view.
+        neighborhood: neighbors of the Gaussians.
+        span: spans of the step.
+        compared: result of `compare_with_photo`, if it is known already.
+    """
     plan = scene.plan
     step = rendered.step
     surface = config.surface
     gaussians = rendered.model.gaussians
     # 3DGS (Kerbl 2023), eq. 7: (1 - lambda) L1 + lambda D-SSIM
-    similarity = compare_with_photo(config, rendered)
-    terms = Terms(rendering=(1.0, (1 - config.dssim) * similarity.l1 + config.dssim * (1 - similarity.ssim)))
+    terms = Terms(rendering=(1.0, (compared or compare_with_photo(config, rendered)).loss))
     if plan.acts("opacity", step):  # the two regularizers of MCMC densification
         weights = McmcOptions()
         terms |= Terms(opacity=(weights.opacity_weight, mean_opacity(gaussians)))
@@ -71,9 +84,7 @@ def loss_terms(
         terms |= Terms(depth_normal_consistency=(surface.depth_normal_weight, error))
     if plan.acts("flatness", step):
         # Relative to the scene's size: the unit of length is arbitrary, and the weight must not depend on it.
-        terms |= Terms(
-            flatness=(surface.flatness_weight, flatness_error(rendered.scales(), rendered.output.visible) / scene.size)
-        )
+        terms |= Terms(flatness=(surface.flatness_weight, rendered.flatness(scene.size)))
     if density_acts(config, scene, step):
         with span("neighbors"):  # long only if the table must be searched now, as after each change of the rows
             neighbors = neighborhood.at(step, gaussians.means)
@@ -129,18 +140,23 @@ def train_splats(  # noqa: PLR0915  objective and training loop in one place
         """Render a view and compute its loss terms."""
         step = run.step_index
         view = piece.view
+        # Once for rendering and terms; on a CPU, gradients of both ways are added after the activations.
+        shapes = model.shapes() if scene.device.type == "cuda" else None
         with run.span("render"):
             output = model.render(
                 view.camera,
                 degree=gaussians.degree_at(step, every=plan.degree_every),
                 absgrad=densifier.needs_absgrad(step),
                 bands=piece.bands,
+                shapes=shapes,
                 **geometry_outputs(config, scene, step),
             )
         with run.span("loss"):
-            rendered = RenderedView.of(step, model, output, view, bands=piece.bands, generator=piece.generator)
-            terms = loss_terms(config, scene, rendered, neighborhood, run.span)
-        return ViewOutput.of(terms, output, view, of_several=views > 1)
+            how = {"bands": piece.bands, "generator": piece.generator, "shapes": shapes}
+            rendered = RenderedView(step=step, model=model, output=output, view=view, **how)
+            compared = compare_with_photo(config, rendered)
+            terms = loss_terms(config, scene, rendered, neighborhood, run.span, compared)
+        return ViewOutput.of(terms, output, view, psnr=compared.psnr, of_several=views > 1)
 
     with neighborhood, run, scene.batches(order, views, run.ranks.shard_of(views).padded) as next_batch:
         state = {"changes": densifier, "order": order, "neighbors": neighborhood, "instruments": monitor}
@@ -159,7 +175,8 @@ def train_splats(  # noqa: PLR0915  objective and training loop in one place
             outputs = step.backward(objective, batch, split=split, samples=batch.names)
 
             # Densification statistics: view-space gradients of the visible Gaussians, over all views and ranks.
-            summary = StepSummary.of(outputs, densifier.new_statistics(step.index))
+            alone = run.ranks.alone and len(outputs) == 1
+            summary = StepSummary.of(outputs, densifier.statistics_at(step.index, alone=alone))
             summary = summary.over_ranks(run.ranks, shard.weight, len(gaussians))
             densifier.add(summary.statistics)
             # Before the update: only the visible rows are updated.

@@ -220,7 +220,7 @@ class _BandedRendering:
         """Accumulate the view-space gradients of a band's Gaussians after its backward pass."""
         # `output.ids` index the rows passed to the band's second rendering, that is, the Gaussians visible in it.
         positions = self.positions[band][output.ids]
-        if output.means2d.grad is not None:
+        if output.means2d.retains_grad and output.means2d.grad is not None:
             self.means2d.grad = torch.zeros_like(self.means2d) if self.means2d.grad is None else self.means2d.grad
             self.means2d.grad.index_add_(0, positions, output.means2d.grad)
         if output.absgrad is not None and self.absgrad is not None:

@@ -80,17 +80,20 @@ class Densifier:
         """Return whether the rasterizer must sum absolute view-space gradients at this step (AbsGS)."""
         return self._absolute and self.collects_statistics(step)
 
-    def new_statistics(self, step: int) -> DensificationStatistics | None:
-        """Return empty statistics for the views of a step; None if the step's gradients are not used."""
-        return (
-            DensificationStatistics(len(self._model.gaussians), self._scene.device)
-            if self.collects_statistics(step)
-            else None
-        )
+    def statistics_at(self, step: int, *, alone: bool = False) -> DensificationStatistics | None:
+        """Return statistics to which the views of a step are added; None if the step's gradients are not used.
+
+        Args:
+            step: current step.
+            alone: whether one view is all of the step, which is then added to the sums themselves.
+        """
+        if not self.collects_statistics(step):
+            return None
+        return self.statistics if alone else DensificationStatistics(len(self._model.gaussians), self._scene.device)
 
     def add(self, statistics: DensificationStatistics | None) -> None:
-        """Add the statistics of all views of a step."""
-        if statistics is not None:
+        """Add the statistics of all views of a step, unless they are part of the sums already."""
+        if statistics is not None and statistics is not self.statistics:
             # Sums; the mean is taken over the counts when Gaussians are densified.
             self.statistics.gradients += statistics.gradients
             self.statistics.counts += statistics.counts

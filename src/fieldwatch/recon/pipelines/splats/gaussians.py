@@ -15,6 +15,7 @@ from fieldwatch.recon.geometry import colors_to_constant, harmonics_count, norma
 from fieldwatch.recon.pipelines.splats.optimizer_state import replace_parameter
 from fieldwatch.recon.pipelines.splats.spacing import Spacing, point_spacing
 from fieldwatch.recon.render import VisibleAdam
+from fieldwatch.recon.render.splats import activated, splat_kernels_problem
 
 PARAMETERS = ("means", "log_scales", "quaternions", "opacity_logits", "constant", "rest")
 """Names of the parameters, in the order in which they are stored."""
@@ -197,6 +198,12 @@ class Gaussians(nn.Module):
     def opacities(self) -> Float[Tensor, " n"]:
         """Opacities, 0 .. 1."""
         return self.opacity_logits.sigmoid()
+
+    def shapes(self) -> tuple[Float[Tensor, "n 3"], Float[Tensor, " n"]]:
+        """Return scales and opacities; on a GPU, our own kernels compute both at once."""
+        if self.means.is_cuda and self.means.dtype == torch.float32 and splat_kernels_problem() is None:
+            return activated(self.log_scales, self.opacity_logits)
+        return self.scales, self.opacities
 
     @property
     def unit_quaternions(self) -> Float[Tensor, "n 4"]:

@@ -1,5 +1,7 @@
 """Visual hull of transparent photos: no opaque surface is where they show the background."""
 
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Self
 
@@ -16,6 +18,7 @@ VOTES = 2
 """Number of photos that must show the background at a point for it to count as empty; a single one may be wrong."""
 SOLID = 128
 """Alpha (0 .. 255) from which a pixel shows the surface."""
+_SHARE = 0.08  # the same of photos with plain surroundings, as a fraction
 _MAX_BACKGROUND_ALPHA = 8  # alpha (0 .. 255) up to which a pixel shows only background
 _MARGIN = 2  # pixels by which silhouettes are widened, so that their edges are not carved
 _MAX_SIZE = 512  # maximum side of a silhouette, pixels: enough for carving, small enough to keep one per photo
@@ -70,10 +73,12 @@ class VisualHull:
 
     Args:
         silhouettes: silhouettes of the photos with alpha.
+        votes: number of photos that must show the background at a point for it to be outside.
     """
 
-    def __init__(self, silhouettes: list[_Silhouette]) -> None:
+    def __init__(self, silhouettes: list[_Silhouette], votes: int = VOTES) -> None:
         self._silhouettes = silhouettes
+        self._votes = votes
 
     @classmethod
     def of(cls, photos: PhotoSet) -> Self:
@@ -90,18 +95,27 @@ class VisualHull:
                 silhouettes.append(_silhouette(photo.camera, covered))
         return cls(silhouettes)
 
+    @classmethod
+    def of_backgrounds(cls, cameras: Iterable[Camera], backgrounds: Iterable[Bool[Tensor, "height width"]]) -> Self:
+        """Build the hull from the pixels that show the background, for each camera.
+
+        Colors are less certain than alpha, so that a share of the photos must show it.
+        """
+        silhouettes = [_silhouette(camera, ~shown) for camera, shown in zip(cameras, backgrounds, strict=True)]
+        return cls(silhouettes, max(VOTES, math.ceil(_SHARE * len(silhouettes))))
+
     def __len__(self) -> int:
         """Return the number of photos with a silhouette."""
         return len(self._silhouettes)
 
     def outside(self, points: Float64[np.ndarray, "n 3"]) -> Bool[np.ndarray, " n"]:
-        """Return a mask of the points that at least two photos show as background."""
+        """Return a mask of the points that enough photos show as background."""
         positions = torch.from_numpy(points).double()
-        votes = np.zeros(len(points), np.uint8)
+        votes = np.zeros(len(points), np.int64)
         for silhouette in self._silhouettes:
-            undecided = votes < VOTES  # project only these
+            undecided = votes < self._votes  # project only these
             votes[undecided] += silhouette.shows(positions[torch.from_numpy(undecided)])[1]
-        return votes >= VOTES
+        return votes >= self._votes
 
     def covers(self, points: Float64[np.ndarray, "n 3"]) -> Bool[np.ndarray, " n"]:
         """Return a mask of the points inside the silhouettes of at least two photos and not `outside`."""

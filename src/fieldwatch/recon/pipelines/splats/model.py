@@ -9,10 +9,13 @@ from torch import Tensor, nn
 
 from fieldwatch.recon.pipelines.splats.bands import render_in_bands
 from fieldwatch.recon.pipelines.splats.exposure import Exposures
+from fieldwatch.recon.pipelines.splats.gaussians import Gaussians
 from fieldwatch.recon.pipelines.splats.mip_filter import MipFilter
 from fieldwatch.recon.pipelines.splats.renderable import RenderableGaussians
 from fieldwatch.recon.render import DepthMode, RenderOutput, View, apply_3d_filter
 
+Shapes = tuple[Float[Tensor, "n 3"], Float[Tensor, " n"]]
+"""Scales and opacities."""
 GaussiansT = TypeVar("GaussiansT", bound=RenderableGaussians)
 
 
@@ -58,10 +61,13 @@ class SplatModel(Generic[GaussiansT]):
         # it at every render would wait for the device.
         self._composited = background if bool(background.any()) else None
 
-    def shapes(self) -> tuple[Float[Tensor, "n 3"], Float[Tensor, " n"]]:
+    def shapes(self) -> Shapes:
         """Return scales and opacities as rendered, that is, after the 3D filter if there is one."""
-        scales = self.gaussians.scales
-        opacities = self.gaussians.opacities
+        gaussians = self.gaussians
+        if isinstance(gaussians, Gaussians):
+            scales, opacities = gaussians.shapes()
+        else:
+            scales, opacities = gaussians.scales, gaussians.opacities
         return (scales, opacities) if self.mip is None else apply_3d_filter(scales, opacities, self.mip.widths)
 
     def render(  # noqa: PLR0913  independent outputs and options
@@ -73,6 +79,7 @@ class SplatModel(Generic[GaussiansT]):
         normals: bool = False,
         absgrad: bool = False,
         bands: int = 1,
+        shapes: Shapes | None = None,
     ) -> RenderOutput:
         """Render the Gaussians.
 
@@ -84,9 +91,10 @@ class SplatModel(Generic[GaussiansT]):
             absgrad: whether to accumulate absolute view-space gradients over pixels, for densification (AbsGS).
             bands: number of horizontal bands that are rendered one after the other to save memory, see
                 `render_in_bands`.
+            shapes: result of `shapes`; None computes it.
         """
         gaussians = self.gaussians
-        scales, opacities = self.shapes()
+        scales, opacities = self.shapes() if shapes is None else shapes
         return render_in_bands(
             (gaussians.means, gaussians.quaternions, scales, opacities),
             gaussians.harmonics,

@@ -3,11 +3,12 @@
 Sources: SuGaR (Guedon 2024) and its public code; for planar, 2DGS (Huang 2024) with the depth of RaDe-GS (Zhang 2024).
 """
 
+import functools
 import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Self, TypedDict
+from typing import TypedDict
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -20,21 +21,31 @@ from fieldwatch.recon.losses import (
     Ellipsoids,
     Samples,
     depth_normal_error,
+    flatness_error,
     near_depth,
     rederived_normals,
     sample_near,
 )
 from fieldwatch.recon.pipelines.splats.config import SURFACE_TERMS, SplatsConfig, SurfaceOptions
 from fieldwatch.recon.pipelines.splats.exposure import Exposures
-from fieldwatch.recon.pipelines.splats.model import SplatModel
+from fieldwatch.recon.pipelines.splats.model import Shapes, SplatModel
 from fieldwatch.recon.pipelines.splats.sample_chunks import mean_in_chunks
 from fieldwatch.recon.pipelines.splats.scene import PhotoView, Scene
 from fieldwatch.recon.pipelines.splats.schedule import Plan
-from fieldwatch.recon.render import DepthMode, ImageSimilarity, RenderOutput, depth_normal_consistency, image_similarity
+from fieldwatch.recon.render import (
+    DepthMode,
+    ImageSimilarity,
+    RenderOutput,
+    depth_normal_consistency,
+    image_similarity,
+)
 from fieldwatch.recon.render.splats import (
     BlendedDepth,
+    PhotoLoss,
     SampleComparison,
     SampleErrors,
+    flatness,
+    photo_loss,
     sample_errors,
     sample_errors_on_gpu,
     sample_kernels_problem,
@@ -70,45 +81,25 @@ class RenderedView:
         model: rendered model.
         output: output of the rasterizer.
         view: photo of the view.
-        ellipsoids: Gaussians as ellipsoids, for the surface terms.
         bands: number of bands in which the view was rendered, and of chunks in which samples are compared.
         generator: generator of the density terms' samples, on the device; None uses torch's default.
+        shapes: scales and opacities that were rendered; None computes them when a term asks for them.
     """
 
     step: int
     model: SplatModel
     output: RenderOutput
     view: PhotoView
-    ellipsoids: Ellipsoids
     bands: int = 1
     generator: torch.Generator | None = None
+    shapes: Shapes | None = None
 
-    @classmethod
-    def of(  # noqa: PLR0913  one argument per attribute
-        cls,
-        step: int,
-        model: SplatModel,
-        output: RenderOutput,
-        view: PhotoView,
-        *,
-        bands: int = 1,
-        generator: torch.Generator | None = None,
-    ) -> Self:
-        """Return a rendered view whose ellipsoids are the Gaussians after the 3D filter."""
-        gaussians = model.gaussians
-        scales, opacities = model.shapes()
-        ellipsoids = Ellipsoids(
-            means=gaussians.means, scales=scales, quaternions=gaussians.quaternions, opacities=opacities
-        )
-        return cls(
-            step=step,
-            model=model,
-            output=output,
-            view=view,
-            ellipsoids=ellipsoids,
-            bands=bands,
-            generator=generator,
-        )
+    @functools.cached_property
+    def ellipsoids(self) -> Ellipsoids:
+        """The Gaussians after the 3D filter as ellipsoids, for the terms of shapes and surfaces."""
+        gaussians = self.model.gaussians
+        scales, opacities = self.model.shapes() if self.shapes is None else self.shapes
+        return Ellipsoids(means=gaussians.means, scales=scales, quaternions=gaussians.quaternions, opacities=opacities)
 
     def opacities(self) -> Float[Tensor, " ids"]:
         """Return the opacities of the Gaussians of `output.ids`, of which only the visible ones count."""
@@ -119,6 +110,14 @@ class RenderedView:
         """Return the scales of the Gaussians of `output.ids`, of which only the visible ones count; world units."""
         scales = self.ellipsoids.scales
         return scales if self.output.visible is not None else scales.index_select(0, self.output.ids)
+
+    def flatness(self, size: float) -> Float[Tensor, ""]:
+        """Return the mean smallest scale of the visible Gaussians, relative to the size of the scene."""
+        scales = self.scales()
+        visible = self.output.visible
+        if visible is not None and scales.is_cuda:
+            return flatness(scales, visible, 1 / size)
+        return flatness_error(scales, visible) / size
 
     def visible(self) -> Bool[Tensor, " n"]:
         """Return a mask of the Gaussians that are visible in the view."""
@@ -153,13 +152,20 @@ def geometry_outputs(config: SplatsConfig, scene: Scene, step: int) -> GeometryO
     return GeometryOutputs(depth="center" if plan.acts("sdf_estimation", step) else None, normals=False)
 
 
-def compare_with_photo(config: SplatsConfig, rendered: RenderedView) -> ImageSimilarity:
-    """Return L1 and SSIM of a rendering and its photo, with a random color behind transparent pixels if configured."""
+def compare_with_photo(config: SplatsConfig, rendered: RenderedView) -> PhotoLoss:
+    """Return the loss of a rendering and its photo, with a random color behind transparent pixels if configured.
+
+    With it comes the PSNR of the rendering, where our GPU kernels compute it.
+    """
     behind = None
     if config.transparency == "random" and rendered.view.alpha is not None:
         # Both are already composited over the background: adding the difference replaces it by the random color.
         behind = random_color(rendered.generator, rendered.view.image.device) - rendered.model.background
-    return photo_similarity(rendered.model.exposures, rendered.output, rendered.view, behind)
+    image, photo = compared_images(rendered.model.exposures, rendered.output, rendered.view, behind)
+    found = photo_loss(image, photo, config.dssim)
+    # The PSNR is that of the plain rendering.
+    plain = image is rendered.output.features and photo is rendered.view.image
+    return found if plain else found._replace(psnr=None)
 
 
 def random_color(generator: torch.Generator | None, device: torch.device) -> Float[Tensor, "3"]:
@@ -167,13 +173,18 @@ def random_color(generator: torch.Generator | None, device: torch.device) -> Flo
     return torch.rand(3, generator=generator, device=device)
 
 
-def photo_similarity(
+def photo_similarity(exposures: Exposures | None, output: RenderOutput, view: PhotoView) -> ImageSimilarity:
+    """Return L1 and SSIM of a rendering and its photo outside the mask, after the photo's color transform if any."""
+    return image_similarity(*compared_images(exposures, output, view))
+
+
+def compared_images(
     exposures: Exposures | None,
     output: RenderOutput,
     view: PhotoView,
     behind: Float[Tensor, "3"] | None = None,
-) -> ImageSimilarity:
-    """Return L1 and SSIM of a rendering and its photo outside the mask, after the photo's color transform if any.
+) -> tuple[Float[Tensor, "height width 3"], Float[Tensor, "height width 3"]]:
+    """Return a rendering and its photo outside the mask, after the photo's color transform if any.
 
     Args:
         exposures: color transforms of the training photos; None if they are not learned.
@@ -194,7 +205,7 @@ def photo_similarity(
     if view.mask is not None:
         image = image * view.mask
         photo = photo * view.mask
-    return image_similarity(image, photo)
+    return image, photo
 
 
 def density_acts(config: SplatsConfig, scene: Scene, step: int) -> bool:

@@ -211,4 +211,4 @@ class Scene:
         )
 
     def _unit_range(self, pixels: UInt8[Tensor, "height width *channels"]) -> Float[Tensor, "height width *channels"]:
-        return upload(pixels, self.device).float() / 255
+        return upload(pixels, self.device) / 255  # in single precision

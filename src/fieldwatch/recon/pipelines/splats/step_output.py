@@ -30,20 +30,29 @@ class ViewOutput(StepOutput):
     projected: RenderOutput
 
     @classmethod
-    def of(cls, terms: Terms, output: RenderOutput, view: PhotoView, *, of_several: bool = False) -> Self:
+    def of(
+        cls,
+        terms: Terms,
+        output: RenderOutput,
+        view: PhotoView,
+        *,
+        psnr: Float[Tensor, ""] | None = None,
+        of_several: bool = False,
+    ) -> Self:
         """Collect the results of a view.
 
         Args:
             terms: loss terms of the view.
             output: rendering of the view.
             view: photo of the view.
+            psnr: PSNR of the rendering if it is known already, dB.
             of_several: whether the step has several views, so that the loss of each is recorded as well.
         """
         return cls(
             terms=terms,
             sample_loss=terms.total.detach()[None] if of_several else None,
             camera=view.camera,
-            psnr=step_psnr(output, view),
+            psnr=step_psnr(output, view) if psnr is None else psnr,
             projected=without_pixels(output),
         )
 
@@ -83,13 +92,15 @@ class StepSummary:
 
         Args:
             outputs: results of the views, after backward; all views have the same weight.
-            statistics: empty statistics to add the views' view-space gradients to; None collects none.
+            statistics: statistics to add the views' view-space gradients to, empty ones for several views; None
+                collects none.
         """
         if statistics is not None:
             for output in outputs:
                 statistics.add(output.projected, output.camera)
-            # Undo the weight 1 / views of each view's loss: densification thresholds are for unweighted gradients.
-            statistics.gradients *= len(outputs)
+            if len(outputs) > 1:
+                # Undo the weight 1 / views of each view's loss: densification thresholds are for unweighted gradients.
+                statistics.gradients *= len(outputs)
         first, *further = outputs
         if not further:
             return cls(psnr=first.psnr, visible=first.projected.visible_rows, statistics=statistics)

@@ -1,6 +1,6 @@
 """The training loop of a neural video, step by step."""
 
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,8 @@ from fieldwatch.recon.pipelines import RENAMED_ITEMS
 from fieldwatch.recon.pipelines.video.config import VideoConfig
 from fieldwatch.recon.pipelines.video.evaluation import VideoEvaluation, evaluate
 from fieldwatch.recon.pipelines.video.evaluation_record import record_evaluation
-from fieldwatch.recon.pipelines.video.models import MODELS, VideoModel, build_model
+from fieldwatch.recon.pipelines.video.graphs import EAGER_STEPS, GraphedNetwork
+from fieldwatch.recon.pipelines.video.models import MODELS, Prediction, Query, VideoModel, build_model
 from fieldwatch.recon.pipelines.video.objective import (
     EpochMeans,
     batch_metrics,
@@ -64,8 +65,7 @@ def train_video(
     total = config.epochs * order.batches_per_epoch
     # Windows are in steps, the config is in epochs.
     semantic = semantic_window(config, order.batches_per_epoch)
-    # Evaluation and checkpoints use the uncompiled module, whose parameter names have no prefix.
-    forward = torch.compile(model) if config.compile else model
+    render = renderer(config, model, scene.device)
     micro_batches = MicroBatches("batch", most=config.batch)
     evaluation_batches = MicroBatches("evaluation", most=most_evaluation_batches(model, scene))
     run = start_run(config, scene, folder, order.batches_per_epoch, **how)
@@ -73,8 +73,8 @@ def train_video(
 
     def objective(batch: VideoBatch) -> StepOutput:
         """Compute the pixel loss of the frames and, once active, the semantic loss of their embeddings."""
-        with autocast(config, scene.device):
-            prediction = forward(batch.query, embed=semantic is not None and run.step_index in semantic)
+        embed = semantic is not None and run.step_index in semantic
+        prediction = render(batch.query, run.step_index, embed=embed)
         terms = video_terms(config, prediction, batch, run.span)
         return StepOutput(terms=terms, sample_loss=unit_errors(prediction, batch))
 
@@ -121,6 +121,31 @@ def train_video(
                     evaluation_call = partial(evaluate_and_record, step, epoch)
                     evaluation = run.evaluate("evaluation", evaluation_call, micro_batches=evaluation_batches)
     return Outcome.of(run, evaluation)
+
+
+def renderer(config: VideoConfig, model: VideoModel, device: torch.device) -> Callable[..., Prediction]:
+    """Return a function of a query and the step that renders the units, as the config says how."""
+    # Evaluation and checkpoints use the uncompiled module, whose parameter names have no prefix.
+    forward = torch.compile(model) if config.compile else model
+    graphed = GraphedNetwork(model) if config.cuda_graphs else None
+
+    def render(query: Query, step: int, *, embed: bool) -> Prediction:
+        if graphed is not None and uses_graph(config, step):
+            return graphed(query, embed=embed)
+        with autocast(config, device):
+            return forward(query, embed=embed)
+
+    return render
+
+
+def uses_graph(config: VideoConfig, step: int) -> bool:
+    """Return whether a step replays graphs.
+
+    The first steps and those that measure the terms' gradients do not. This depends on the step alone, so that a
+    resumed training repeats.
+    """
+    every = config.attribute_every
+    return step >= EAGER_STEPS and not (every and (step + 1) % every == 0)
 
 
 @contextmanager

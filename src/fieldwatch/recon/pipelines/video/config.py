@@ -51,6 +51,8 @@ class VideoConfig:
         keep_best: number of best checkpoints (by held-out PSNR) to keep.
         amp: bfloat16 autocast of the network.
         compile: compile the network with torch.compile.
+        cuda_graphs: launch the network's forward and backward pass as CUDA graphs, for small frames on a GPU; not yet
+            run on a GPU.
         threads: number of CPU threads; 0 keeps torch's default.
         deterministic: use algorithms that repeat to the bit on a GPU, which are slower, and stop at an operation that
             has none.
@@ -96,6 +98,7 @@ class VideoConfig:
     keep_best: int = 1
     amp: bool = False
     compile: bool = False
+    cuda_graphs: bool = False
     threads: int = 0
     deterministic: bool = False
     device: Device = "auto"

@@ -1,7 +1,7 @@
 """Health rules of video runs: quality on validation frames, and thresholds for values recorded once per epoch."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -142,6 +142,31 @@ class NoValidation(HealthRule):
 
 
 @dataclass(frozen=True, kw_only=True)
+class FramesWorseThanNothing(results.WorseThanNothing):
+    """The frames that are rendered are no better than the mean frame."""
+
+    reported_as: ClassVar[str] = "WorseThanNothing"
+    frames: str = "Eval/Pooled/val_psnr"
+    # Against a mean frame, which may be close to a still clip, any gain counts.
+    margin: float = threshold(0.0, unit="fraction of the baseline", reason="a still clip is close to its mean frame")
+    remedy: ClassVar[str] = (
+        "Do not use this result. Check that the frames are in the right order and of one clip (`fieldwatch doctor "
+        "--data`), that the loss depends on the input, and that the learning rate is neither far too high nor too low."
+    )
+
+    def __call__(self, history: History) -> tuple[Finding, ...]:
+        """Return the findings; what held-out frames alone lack comes from too few training frames."""
+        found = super().__call__(history)
+        if [finding.subject for finding in found] != [self.frames]:
+            return found
+        remedy = (
+            "Train on more of the frames: leave out --data-split, or raise its first number (7_7_8, the default, "
+            f"trains on seven of eight). Frames far from all trained ones cannot be known. {self.remedy}"
+        )
+        return tuple(replace(finding, remedy=remedy) for finding in found)
+
+
+@dataclass(frozen=True, kw_only=True)
 class EpochLossNotDecreasing(losses.LossNotDecreasing):
     """The epoch's mean loss is no lower than at the start of the run."""
 
@@ -196,13 +221,11 @@ class EpochGradientExploding(gradients.GradientExploding):
 
 
 _ADAPTED = (
-    results.WorseThanNothing(
+    FramesWorseThanNothing(
         baselines={
             "Eval/Pooled/train_psnr": "Reference/train_mean_frame",
             "Eval/Pooled/val_psnr": "Reference/val_mean_frame",
         },
-        # Against a mean frame, which may be close to a still clip, any gain counts.
-        margin=0.0,
     ),
     finite.NonFinite(norms=("Gradients/", "Train/Gradients/"), losses=("Train/Loss/", "Train_Batch/")),
     terms.TermDominates(primary=(*terms.PRIMARY, "clip")),
@@ -210,7 +233,7 @@ _ADAPTED = (
 """General rules adapted to a video run: its epoch tags, and its CLIP term, which is a data term."""
 
 VIDEO_RULES: tuple[HealthRule, ...] = (
-    *(rule for rule in GENERAL if not isinstance(rule, tuple(map(type, _ADAPTED)))),
+    *(rule for rule in GENERAL if rule.name not in {adapted.name for adapted in _ADAPTED}),
     *_ADAPTED,
     EpochLossNotDecreasing(),
     EpochLossOscillating(),

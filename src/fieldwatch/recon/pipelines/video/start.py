@@ -28,6 +28,7 @@ from fieldwatch.recon.data import Clip, PatchGrid, read_clip, synthetic_clip
 from fieldwatch.recon.losses import pixel_loss
 from fieldwatch.recon.pipelines.video.baselines import embedding_baselines, reference_psnr
 from fieldwatch.recon.pipelines.video.config import VideoConfig
+from fieldwatch.recon.pipelines.video.graphs import refuse_graphs
 from fieldwatch.recon.pipelines.video.layout import VIDEO_LAYOUT
 from fieldwatch.recon.pipelines.video.motion import interpolated_targets
 from fieldwatch.recon.pipelines.video.objective import semantic_window
@@ -90,6 +91,7 @@ def prepare_scene(config: VideoConfig) -> VideoScene:
     pixel_loss(config.loss)
     Ranks.of_process().refuse_small(config.batch, "--batch")
     device = choose_device(config.device)
+    refuse_graphs(config, device, Ranks.of_process().world)
     clip = load_clip(config)
     grid = PatchGrid(config.rows, config.columns, clip.height, clip.width)
     split = split_frames(len(clip), config.data_split, shuffle=config.shuffle_data)

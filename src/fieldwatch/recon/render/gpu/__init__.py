@@ -2,5 +2,6 @@
 
 from fieldwatch.recon.render.gpu.compilation import KernelsUnavailable
 from fieldwatch.recon.render.gpu.kernels import KernelFile, kernels_problem
+from fieldwatch.recon.render.gpu.signatures import MOST_LISTED
 
-__all__ = ["KernelFile", "KernelsUnavailable", "kernels_problem"]
+__all__ = ["MOST_LISTED", "KernelFile", "KernelsUnavailable", "kernels_problem"]

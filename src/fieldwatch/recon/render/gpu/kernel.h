@@ -21,7 +21,9 @@
  *  - DEVICE is a function for kernels. Templates are allowed. A DEVICE function may contain phases.
  *  - Blocks and threads have one dimension: BLOCK, BLOCKS, THREAD. Indices into tensors are 64 bits wide.
  *  - Parameters are numbers (int, int64_t, float, double) and pointers to them or to uint8_t. `const` pointers are read.
- *    A missing tensor is a null pointer.
+ *    A missing tensor is a null pointer. LISTED List<const float *> name, or LISTED List<double> name, is a parameter of up
+ *    to MOST_LISTED tensors or numbers, and `name.at[2]` is one of them; those that are not given are null or 0. Without
+ *    LISTED, every thread would copy a list whose place is not known to the compiler.
  *  - Atomics exist for integers only: atomicAdd, atomicMax, atomicMin, atomicOr. Sums of floats have a fixed order, so
  *    that results repeat to the bit: they do not depend on the order in which blocks and threads run.
  *  - No warp shuffles, no dynamic shared memory, no library headers. Functions: sqrtf, expf, exp2f, logf, log2f, fabsf,
@@ -33,6 +35,12 @@
 #ifndef FIELDWATCH_KERNEL_H
 #define FIELDWATCH_KERNEL_H
 
+#define MOST_LISTED 16
+
+template <class T> struct List {
+    T at[MOST_LISTED];
+};
+
 #ifdef __CUDACC__
 
 typedef unsigned char uint8_t;
@@ -42,6 +50,7 @@ typedef long long int64_t;
 typedef unsigned long long uint64_t;
 
 #define DEVICE __device__ __forceinline__
+#define LISTED const __grid_constant__
 #define SHARED(type, ...) __shared__ type __VA_ARGS__
 #define PER_THREAD(type, name, ...) type name[1] __VA_ARGS__
 #define SELF 0
@@ -138,6 +147,7 @@ template <class T> T updated(T *at, T value) {
 } // namespace emulation
 
 #define DEVICE static inline
+#define LISTED const
 #define SHARED(type, ...) type __VA_ARGS__
 #define PER_THREAD(type, name, ...) type name[emulation::MOST_THREADS] __VA_ARGS__
 #define SELF (emulation::machine.thread)

@@ -2,7 +2,7 @@
 
 import ctypes
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fieldwatch.recon.render.gpu import launcher
 from fieldwatch.recon.render.gpu.compilation import SOURCES, KernelsUnavailable
-from fieldwatch.recon.render.gpu.signatures import KernelParameter, KernelSignature, signatures
+from fieldwatch.recon.render.gpu.signatures import MOST_LISTED, KernelParameter, KernelSignature, signatures
 
 _NUMBERS: dict[str, Any] = {
     "int": ctypes.c_int32,
@@ -27,6 +27,8 @@ _DTYPES = {
     "double": torch.float64,
     "uint8_t": torch.uint8,
 }
+KernelArgument = Tensor | float | Sequence[Tensor | float | None] | None
+"""Argument of a kernel."""
 _BYTES = {torch.uint8, torch.bool}  # torch stores a bool in a byte
 
 
@@ -59,17 +61,19 @@ class KernelFile:
         """Kernels of the file, by name."""
         return signatures(self.path.read_text())
 
-    def launch(self, name: str, blocks: int, *arguments: Tensor | float | None) -> None:
+    def launch(self, name: str, blocks: int, *arguments: KernelArgument) -> None:
         """Launch a kernel on the current stream, without waiting for it; 0 blocks launch nothing.
 
         Args:
             name: name of the kernel.
             blocks: number of blocks.
-            arguments: contiguous tensors on one GPU, numbers, and None for missing tensors, in the order of the source.
+            arguments: contiguous tensors on one GPU, numbers, None for missing tensors, and sequences of them for
+                lists, in the order of the source.
 
         Raises:
             TypeError: the number of arguments is wrong, or a tensor has another type than the kernel declares.
-            ValueError: a tensor is not contiguous, not on a GPU, or not on the same GPU as the others.
+            ValueError: a tensor is not contiguous, not on a GPU, or not on the same GPU as the others, or a list is too
+                long.
             KernelsUnavailable: the kernels cannot be compiled or loaded.
         """
         kernel = self.kernels[name]
@@ -77,7 +81,8 @@ class KernelFile:
             raise TypeError(f"{name} takes {len(kernel.parameters)} arguments, got {len(arguments)}")
         pairs = list(zip(kernel.parameters, arguments, strict=True))
         values = [_value(name, parameter, argument) for parameter, argument in pairs]
-        devices = {argument.device for argument in arguments if isinstance(argument, Tensor)}
+        parts = (part for each in arguments for part in (each if isinstance(each, Sequence) else (each,)))
+        devices = {part.device for part in parts if isinstance(part, Tensor)}
         if len(devices) != 1:
             raise ValueError(f"{name} needs tensors on one GPU, got {sorted(str(device) for device in devices)}")
         if blocks > 0:
@@ -105,8 +110,19 @@ def kernels_problem(file: "KernelFile", trial: Callable[[], str | None]) -> str 
     return verdicts[key]
 
 
-def _value(kernel: str, parameter: KernelParameter, argument: Tensor | float | None) -> Any:
+def _value(kernel: str, parameter: KernelParameter, argument: KernelArgument) -> Any:
     """Return an argument as a ctypes value."""
+    if parameter.listed:
+        if not isinstance(argument, Sequence) or len(argument) > MOST_LISTED:
+            raise ValueError(f"{kernel}: {parameter.name} is a list of up to {MOST_LISTED} arguments")
+        kind = ctypes.c_void_p if parameter.pointer else _NUMBERS[parameter.kind]
+        return (kind * MOST_LISTED)(*(_single(kernel, parameter, part) for part in argument))
+    if isinstance(argument, Sequence):
+        raise TypeError(f"{kernel}: {parameter.name} is no list, got {type(argument).__name__}")
+    return _single(kernel, parameter, argument)
+
+
+def _single(kernel: str, parameter: KernelParameter, argument: Tensor | float | None) -> Any:
     if not parameter.pointer:
         if isinstance(argument, Tensor) or argument is None:
             raise TypeError(f"{kernel}: {parameter.name} is a number ({parameter.kind}), got {type(argument).__name__}")

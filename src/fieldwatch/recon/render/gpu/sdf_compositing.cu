@@ -113,3 +113,21 @@ KERNEL(ends_backward, SECTION_THREADS, const int *count, int64_t room, const flo
             by_gradients[3 * e + d] = live && by_normal ? half * by_normal[3 * (int64_t)end_ray[e] + d] : 0.0f;
     }
 }
+
+/* s = exp(10 v) of the stored v within bounds, as `Deviation` computes it. */
+KERNEL(sharpness_forward, RAY_THREADS, float low, float high, const float *stored, float *sharpness) {
+    PHASE {
+        if (THREAD == 0) *sharpness = expf(10.0f * fminf(fmaxf(*stored, low), high));
+    }
+}
+
+/* At a bound, a gradient that a descent step would follow outward is 0. */
+KERNEL(sharpness_backward, RAY_THREADS, float low, float high, const float *stored, const float *sharpness,
+       const float *by_sharpness, float *by_stored) {
+    PHASE {
+        if (THREAD) continue;
+        const float by = *by_sharpness * *sharpness * 10.0f;
+        const float side = (*stored <= low ? 1.0f : 0.0f) - (*stored >= high ? 1.0f : 0.0f);
+        *by_stored = side * by > 0 ? 0 : by;
+    }
+}

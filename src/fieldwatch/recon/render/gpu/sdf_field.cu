@@ -437,23 +437,21 @@ KERNEL(sdf_backward_64, 32, const int *count, int64_t room, const float *points,
                                sharpness, by_distance, by_gradient, shares, pulled, exponents, by_points);
 }
 
-/* Adds the blocks' sums of the network: a thread for each number. */
-KERNEL(sdf_network_sums, TABLE_THREADS, const int *count, int64_t room, int points, int hidden, int columns,
-       const float *shares, float *by_w1, float *by_b1, float *by_w2, float *by_b2) {
-    PHASE {
-        const int64_t numbers = (int64_t)hidden * (columns + 2) + 1, live = points_of(count, room);
-        const int64_t i = (int64_t)BLOCK * TABLE_THREADS + THREAD, chunks = (live + points - 1) / points;
-        if (i >= numbers) continue;
-        float sum = 0.0f;
-        for (int64_t b = 0; b < chunks && b < SHARES; b++) sum += shares[b * numbers + i];
-        const int64_t unit = i / (columns + 2), k = i % (columns + 2);
-        if (i == numbers - 1)
-            *by_b2 = sum;
-        else if (k < columns)
-            by_w1[unit * columns + k] = sum;
-        else
-            (k == columns ? by_b1 : by_w2)[unit] = sum;
-    }
+/* Adds the blocks' sums of a number of the network. */
+DEVICE void add_shares(int64_t i, const int *count, int64_t room, int points, int hidden, int columns,
+                       const float *shares, float *by_w1, float *by_b1, float *by_w2, float *by_b2) {
+    const int64_t numbers = (int64_t)hidden * (columns + 2) + 1, live = points_of(count, room);
+    const int64_t chunks = (live + points - 1) / points;
+    if (i >= numbers) return;
+    float sum = 0.0f;
+    for (int64_t b = 0; b < chunks && b < SHARES; b++) sum += shares[b * numbers + i];
+    const int64_t unit = i / (columns + 2), k = i % (columns + 2);
+    if (i == numbers - 1)
+        *by_b2 = sum;
+    else if (k < columns)
+        by_w1[unit * columns + k] = sum;
+    else
+        (k == columns ? by_b1 : by_w2)[unit] = sum;
 }
 
 /* Adds what the points give the rows of the table: a thread for each point and level. */
@@ -480,12 +478,67 @@ KERNEL(sdf_table_sums, TABLE_THREADS, const int *count, int64_t room, const floa
     }
 }
 
-/* Turns the sums of the table's rows into its gradient: a thread for each number. */
-KERNEL(sdf_table_gradient, TABLE_THREADS, int64_t numbers, int width, const int *exponents, const int64_t *sums,
-       float *by_table) {
+/* Turns the sums of the table's rows and of the network into gradients: a thread for each number of the table, then, in
+ * the blocks from `table_blocks` on, one for each number of the network. */
+KERNEL(sdf_gradients, TABLE_THREADS, int64_t numbers, int width, const int *exponents, const int64_t *sums,
+       float *by_table, int table_blocks, const int *count, int64_t room, int points, int hidden, int columns,
+       const float *shares, float *by_w1, float *by_b1, float *by_w2, float *by_b2) {
     PHASE {
-        const int64_t i = (int64_t)BLOCK * TABLE_THREADS + THREAD;
-        if (i >= numbers) continue;
-        by_table[i] = exact_sum(sums[i], exponents[i / width]);
+        const int64_t i = (int64_t)BLOCK * TABLE_THREADS + THREAD, first = (int64_t)table_blocks * TABLE_THREADS;
+        if (i >= first)
+            add_shares(i - first, count, room, points, hidden, columns, shares, by_w1, by_b1, by_w2, by_b2);
+        else if (i < numbers)
+            by_table[i] = exact_sum(sums[i], exponents[i / width]);
+    }
+}
+
+#define ROW_THREADS 64
+
+/* Adds up a number of each thread; `sums[0]` is the result in the next phase. */
+DEVICE void add_up(float *sums) {
+    for (int half = ROW_THREADS / 2; half; half /= 2) PHASE {
+            if (THREAD < half) sums[THREAD] += sums[THREAD + half];
+        }
+}
+
+/* Weights w = g v / |v| of both layers (Salimans 2016): a block for each row, the last one for the last layer. */
+KERNEL(sdf_weights, ROW_THREADS, int hidden, int columns, const float *g1, const float *v1, const float *g2,
+       const float *v2, float *w1, float *w2, float *lengths) {
+    SHARED(float, sums[ROW_THREADS]);
+    const bool first = BLOCK < hidden;
+    const int64_t count = first ? columns : hidden, row = first ? BLOCK : 0;
+    const float *v = (first ? v1 : v2) + row * count;
+    PHASE {
+        float sum = 0;
+        for (int64_t k = THREAD; k < count; k += ROW_THREADS) sum += v[k] * v[k];
+        sums[THREAD] = sum;
+    }
+    add_up(sums);
+    PHASE {
+        const float length = sqrtf(sums[0]), scale = (first ? g1 : g2)[row] / length;
+        if (THREAD == 0) lengths[BLOCK] = length;
+        for (int64_t k = THREAD; k < count; k += ROW_THREADS) ((first ? w1 : w2) + row * count)[k] = scale * v[k];
+    }
+}
+
+/* The gradients by g and v. */
+KERNEL(sdf_weights_backward, ROW_THREADS, int hidden, int columns, const float *g1, const float *v1, const float *g2,
+       const float *v2, const float *lengths, const float *by_w1, const float *by_w2, float *by_g1, float *by_v1,
+       float *by_g2, float *by_v2) {
+    SHARED(float, sums[ROW_THREADS]);
+    const bool first = BLOCK < hidden;
+    const int64_t count = first ? columns : hidden, row = first ? BLOCK : 0;
+    const float *v = (first ? v1 : v2) + row * count, *by = (first ? by_w1 : by_w2) + row * count;
+    PHASE {
+        float sum = 0;
+        for (int64_t k = THREAD; k < count; k += ROW_THREADS) sum += by[k] * v[k];
+        sums[THREAD] = sum;
+    }
+    add_up(sums);
+    PHASE {
+        const float length = lengths[BLOCK], along = sums[0] / length, scale = (first ? g1 : g2)[row] / length;
+        if (THREAD == 0) (first ? by_g1 : by_g2)[row] = along;
+        for (int64_t k = THREAD; k < count; k += ROW_THREADS)
+            ((first ? by_v1 : by_v2) + row * count)[k] = scale * (by[k] - v[k] * (along / length));
     }
 }

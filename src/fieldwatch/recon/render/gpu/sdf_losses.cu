@@ -122,12 +122,31 @@ KERNEL(ray_terms, LOSS_THREADS, int64_t room, const int *kept, const float *opac
     }
 }
 
+/* The gradient of the eikonal term by the gradient at an end. */
+DEVICE void eikonal_backward(int64_t e, const int *count, const float *gradients, const float *amounts,
+                             const float *by_term, float *by_gradients) {
+    float factor = 0.0f;
+    const float *g = gradients + 3 * e;
+    if (e < *count) {
+        const float squared = g[0] * g[0] + g[1] * g[1] + g[2] * g[2], length = sqrtf(squared);
+        if (!(squared <= NO_LENGTH)) factor = *by_term / amounts[2] * 2.0f * (length - 1.0f) / length;
+    }
+    for (int d = 0; d < 3; d++) by_gradients[3 * e + d] = e < *count ? factor * g[d] : 0.0f;
+}
+
+/* Gradients of the terms: a thread for each ray, then, in the blocks from `ray_blocks` on, one for each of the `ends`
+ * that there is room for; no such blocks without a gradient of the eikonal term. */
 KERNEL(ray_terms_backward, LOSS_THREADS, int64_t room, const int *kept, const float *opacity, const float *normal,
        const float *observed, const uint8_t *mask, const uint8_t *known, const float *weights, float least_opacity,
-       int absolute, float robust, const float *amounts, const float *by_normal_term, const float *by_mask_term, float *by_opacity,
-       float *by_normal, float *by_observed) {
+       int absolute, float robust, const float *amounts, const float *by_normal_term, const float *by_mask_term,
+       float *by_opacity, float *by_normal, float *by_observed, int ray_blocks, const int *count, int64_t ends,
+       const float *gradients, const float *by_eikonal, float *by_gradients) {
     PHASE {
-        const int64_t i = (int64_t)BLOCK * LOSS_THREADS + THREAD;
+        const int64_t i = (int64_t)BLOCK * LOSS_THREADS + THREAD, e = i - (int64_t)ray_blocks * LOSS_THREADS;
+        if (e >= 0) {
+            if (e < ends) eikonal_backward(e, count, gradients, amounts, by_eikonal, by_gradients);
+            continue;
+        }
         if (i >= room) continue;
         const Rays rays = {opacity, normal, observed, weights, mask, known, *kept, least_opacity, absolute, robust};
         float by = 0.0f, to[3] = {0.0f, 0.0f, 0.0f};
@@ -150,21 +169,6 @@ KERNEL(ray_terms_backward, LOSS_THREADS, int64_t room, const int *kept, const fl
             by += mask[i] ? -factor / rescaled(opacity[i]) : factor / rescaled(1.0f - opacity[i]);
         }
         by_opacity[i] = by;
-    }
-}
-
-KERNEL(eikonal_backward, LOSS_THREADS, const int *count, int64_t room, const float *gradients, const float *amounts,
-       const float *by_term, float *by_gradients) {
-    PHASE {
-        const int64_t e = (int64_t)BLOCK * LOSS_THREADS + THREAD;
-        if (e >= room) continue;
-        float factor = 0.0f;
-        const float *g = gradients + 3 * e;
-        if (e < *count) {
-            const float squared = g[0] * g[0] + g[1] * g[1] + g[2] * g[2], length = sqrtf(squared);
-            if (!(squared <= NO_LENGTH)) factor = *by_term / amounts[2] * 2.0f * (length - 1.0f) / length;
-        }
-        for (int d = 0; d < 3; d++) by_gradients[3 * e + d] = e < *count ? factor * g[d] : 0.0f;
     }
 }
 

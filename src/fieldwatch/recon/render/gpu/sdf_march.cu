@@ -203,12 +203,14 @@ KERNEL(march_sections, MARCH_THREADS, int64_t rays, int most, int64_t room, int 
 }
 
 /* Flags the sections that light reaches and that are not clear, and writes how many ends they keep, as two rows of
- * `room`: a thread for each ray. Flags behind the last section stay 0. `alpha` and `clear` come from
+ * `room`: a thread for each ray. Flags behind the last section are 0. `alpha` and `clear` come from
  * `section_opacities`. */
 KERNEL(march_visible, RAY_THREADS, int64_t rays, int64_t room, float least_light, float least_alpha,
        const int *ray_sums, const int *first_end, const double *alpha, const double *clear, int *flags) {
     PHASE {
         const int64_t ray = (int64_t)BLOCK * RAY_THREADS + THREAD;
+        for (int64_t s = ray_sums[rays - 1] + ray; s < room; s += (int64_t)BLOCKS * RAY_THREADS)
+            flags[s] = flags[room + s] = 0;
         if (ray >= rays) continue;
         double light = 1;
         bool kept = false; /* the section before */
@@ -263,5 +265,26 @@ KERNEL(march_points_backward, RAY_THREADS, int64_t rays, const int *end_sums, co
             by_origins[3 * ray + d] = (float)origin[d];
             by_directions[3 * ray + d] = (float)direction[d];
         }
+    }
+}
+
+/* What a step records of its counts, added over batches: samples per ray, rays, filled rays, and the share of the rays
+ * in the mask without samples. */
+KERNEL(march_numbers, RAY_THREADS, int batches, int places, const int *counts, float *numbers) {
+    PHASE {
+        if (THREAD) continue;
+        float rays = 0, samples = 0, filled = 0, starved = 0, masked = 0;
+        for (int b = 0; b < batches; b++) {
+            const int *here = counts + (int64_t)b * places;
+            rays += (float)here[KEPT_RAYS];
+            samples += (float)here[SECTIONS];
+            filled += (float)here[FILLED];
+            starved += (float)here[STARVED];
+            masked += (float)here[MASKED];
+        }
+        numbers[0] = samples / fmaxf(rays, 1);
+        numbers[1] = rays;
+        numbers[2] = filled;
+        numbers[3] = starved / fmaxf(masked, 1);
     }
 }

@@ -4,11 +4,14 @@ import re
 from dataclasses import dataclass
 
 _KERNEL = re.compile(r"^KERNEL\((\w+),\s*(\w+),\s*([^)]*)\)\s*\{", re.MULTILINE)
+_LIST = re.compile(r"LISTED\s+List<([^>]*)>\s*(\w+)")
 _CONSTANT = r"^#define {} (\d+)\b"
 NUMBERS = ("int", "int64_t", "float", "double")
 """Types of numbers that a kernel takes."""
 ELEMENTS = (*NUMBERS, "uint8_t")
 """Types of elements of tensors that a kernel takes."""
+MOST_LISTED = 16
+"""Most tensors or numbers in a `List`, as in kernel.h."""
 
 
 @dataclass(frozen=True)
@@ -19,11 +22,13 @@ class KernelParameter:
         name: its name in the source.
         kind: its type without `const` and `*`.
         pointer: whether it is a tensor.
+        listed: whether it is a list of them.
     """
 
     name: str
     kind: str
     pointer: bool
+    listed: bool = False
 
 
 @dataclass(frozen=True)
@@ -67,8 +72,13 @@ def _parameters(listed: str) -> tuple[KernelParameter, ...]:
 
 
 def _parameter(text: str) -> KernelParameter:
-    words = text.replace("*", " * ").replace("__restrict__", " ").split()
+    listed = _LIST.fullmatch(text.strip())
+    declared = f"{listed[1]} {listed[2]}" if listed else text
+    words = declared.replace("*", " * ").replace("__restrict__", " ").split()
     kind = next(word for word in words if word not in {"const", "*"})
     if kind not in (ELEMENTS if "*" in words else NUMBERS):
-        raise ValueError(f"a parameter is a number or a pointer to one of {', '.join(ELEMENTS)}, got {text.strip()!r}")
-    return KernelParameter(words[-1], kind, "*" in words)
+        raise ValueError(
+            f"a parameter is a number, a pointer to one of {', '.join(ELEMENTS)}, or a List of either, "
+            f"got {text.strip()!r}"
+        )
+    return KernelParameter(words[-1], kind, "*" in words, bool(listed))

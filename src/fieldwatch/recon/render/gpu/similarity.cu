@@ -45,13 +45,13 @@ DEVICE float blur_across(const float *taps, const float *line, int map, int thre
     return sum;
 }
 
-/* sums: per block, SSIM and absolute difference. slopes: derivatives of the summed SSIM by mean, squares and product, as
- * three images; may be null. */
+/* sums: per block, SSIM, absolute difference and squared difference. slopes: derivatives of the summed SSIM by mean,
+ * squares and product, as three images; may be null. */
 KERNEL(similarity_forward, TILE_THREADS, int width, int height, int channels, const float *taps, const float *image,
        const float *photo, float *sums, float *slopes) {
     SHARED(float, wide[2 * HALO * HALO]);
     SHARED(float, line[4 * HALO * SIDE]);
-    SHARED(float, totals[2 * TILE_THREADS]);
+    SHARED(float, totals[3 * TILE_THREADS]);
     PHASE {
         for (int k = THREAD; k < HALO * HALO; k += TILE_THREADS) {
             const Place p = place_of(BLOCK, k % HALO - REACH, k / HALO - REACH, width, height, channels);
@@ -77,7 +77,7 @@ KERNEL(similarity_forward, TILE_THREADS, int width, int height, int channels, co
     }
     PHASE {
         const Place p = place_of(BLOCK, THREAD % SIDE, THREAD / SIDE, width, height, channels);
-        totals[THREAD] = totals[TILE_THREADS + THREAD] = 0;
+        totals[THREAD] = totals[TILE_THREADS + THREAD] = totals[2 * TILE_THREADS + THREAD] = 0;
         if (!p.inside) continue;
         const float x = blur_across(taps, line, 0, THREAD), y = blur_across(taps, line, 1, THREAD);
         const float squares = blur_across(taps, line, 2, THREAD), product = blur_across(taps, line, 3, THREAD);
@@ -86,7 +86,9 @@ KERNEL(similarity_forward, TILE_THREADS, int width, int height, int channels, co
         const float scale = 1 / (lb * cb), s = l * c * scale;
         const int middle = (THREAD / SIDE + REACH) * HALO + THREAD % SIDE + REACH;
         totals[THREAD] = s;
-        totals[TILE_THREADS + THREAD] = fabsf(wide[middle] - wide[HALO * HALO + middle]);
+        const float gap = wide[middle] - wide[HALO * HALO + middle];
+        totals[TILE_THREADS + THREAD] = fabsf(gap);
+        totals[2 * TILE_THREADS + THREAD] = gap * gap;
         if (!slopes) continue;
         const int64_t size = (int64_t)width * height * channels;
         slopes[p.at] = 2 * y * (c - l) * scale - 2 * x * s / lb + 2 * x * s / cb;
@@ -97,16 +99,43 @@ KERNEL(similarity_forward, TILE_THREADS, int width, int height, int channels, co
             if (THREAD >= half) continue;
             totals[THREAD] += totals[THREAD + half];
             totals[TILE_THREADS + THREAD] += totals[TILE_THREADS + THREAD + half];
+            totals[2 * TILE_THREADS + THREAD] += totals[2 * TILE_THREADS + THREAD + half];
         }
     PHASE {
-        if (THREAD < 2) sums[2 * (int64_t)BLOCK + THREAD] = totals[THREAD * TILE_THREADS];
+        if (THREAD < 3) sums[3 * (int64_t)BLOCK + THREAD] = totals[THREAD * TILE_THREADS];
     }
 }
 
-/* The gradient of share * (by_l1 * sum of differences + by_ssim * sum of SSIM). */
+/* By one block, from the sums of `parts` blocks: mean absolute difference, mean SSIM, the loss (1 - weight) L1 + weight
+ * (1 - SSIM), and the PSNR in dB. `share` is one through the number of values. */
+KERNEL(similarity_means, TILE_THREADS, int parts, float share, float weight, const float *sums, float *results) {
+    SHARED(float, totals[3 * TILE_THREADS]);
+    PHASE {
+        float own[3] = {0, 0, 0};
+        for (int64_t k = THREAD; k < parts; k += TILE_THREADS)
+            UNROLL for (int j = 0; j < 3; j++) own[j] += sums[3 * k + j];
+        UNROLL for (int j = 0; j < 3; j++) totals[j * TILE_THREADS + THREAD] = own[j];
+    }
+    for (int half = TILE_THREADS / 2; half; half /= 2) PHASE {
+            if (THREAD >= half) continue;
+            UNROLL for (int j = 0; j < 3; j++)
+                totals[j * TILE_THREADS + THREAD] += totals[j * TILE_THREADS + THREAD + half];
+        }
+    PHASE {
+        if (THREAD) continue;
+        const float ssim = totals[0] * share, l1 = totals[TILE_THREADS] * share;
+        results[0] = l1;
+        results[1] = ssim;
+        results[2] = (1 - weight) * l1 + weight * (1 - ssim);
+        results[3] = -4.342944819032518f * logf(totals[2 * TILE_THREADS] * share); /* 10 / log(10) */
+    }
+}
+
+/* The gradient by those of the mean absolute difference, of the mean SSIM and of the loss with its weight; each may be
+ * null. */
 KERNEL(similarity_backward, TILE_THREADS, int width, int height, int channels, const float *taps, const float *image,
-       const float *photo, const float *slopes, float share, const float *by_l1, const float *by_ssim,
-       float *gradient) {
+       const float *photo, const float *slopes, float share, float weight, const float *by_l1, const float *by_ssim,
+       const float *by_loss, float *gradient) {
     SHARED(float, wide[3 * HALO * HALO]);
     SHARED(float, line[3 * HALO * SIDE]);
     PHASE {
@@ -124,6 +153,9 @@ KERNEL(similarity_backward, TILE_THREADS, int width, int height, int channels, c
         const float slope = blur_across(taps, line, 0, THREAD) + 2 * x * blur_across(taps, line, 1, THREAD) +
                             y * blur_across(taps, line, 2, THREAD);
         const float sign = x > y ? 1.0f : x < y ? -1.0f : x == y ? 0.0f : x - y;
-        gradient[p.at] = share * (sign * by_l1[0] + slope * by_ssim[0]);
+        const float loss = by_loss ? by_loss[0] : 0;
+        const float l1 = (by_l1 ? by_l1[0] : 0) + (1 - weight) * loss;
+        const float ssim = (by_ssim ? by_ssim[0] : 0) - weight * loss;
+        gradient[p.at] = share * (sign * l1 + slope * ssim);
     }
 }

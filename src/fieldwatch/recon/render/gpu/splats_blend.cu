@@ -17,13 +17,17 @@
 #define WIDTH (CHANNELS + GEOMETRY)
 static_assert(WIDTH <= 32, "a warp adds up the gradients of a Gaussian, one column per thread");
 
+#define NO_PAIR 0x7fffffffffffffff
+
 /* Writes the pairs of each Gaussian: a key of tile and depth, and the row. Pairs beyond `room` are left out, which the
- * host sees by the number of pairs. */
+ * host sees by the number of pairs; places without a pair get the largest key. `absolute`, which may be null, gets 0. */
 KERNEL(list_pairs, LIST_THREADS, int64_t count, int width, int height, int64_t room, const float *means2d,
        const float *whitening, const float *alphas, const float *depths, const int *tiles, const int64_t *ends,
-       int64_t *keys, int *owners) {
+       int64_t *keys, int *owners, float *absolute) {
     PHASE {
-        const int64_t i = (int64_t)BLOCK * LIST_THREADS + THREAD;
+        const int64_t i = (int64_t)BLOCK * LIST_THREADS + THREAD, pairs = count ? ends[count - 1] : 0;
+        for (int64_t slot = pairs + i; slot < room; slot += (int64_t)BLOCKS * LIST_THREADS) keys[slot] = NO_PAIR;
+        if (absolute && i < count) absolute[2 * i] = absolute[2 * i + 1] = 0;
         if (i >= count || tiles[i] == 0 || ends[i] - tiles[i] >= room) continue;
         const Shape shape = shape_of(means2d + 2 * i, whitening + 3 * i, alphas[i]);
         const Reach box = reach_of(shape);

@@ -418,3 +418,115 @@ KERNEL(project_backward, PROJECT_THREADS, int64_t count, int width, int height, 
         quaternion_backward(g, drotation, dquaternions + 4 * i);
     }
 }
+
+/* Scales and opacities of stored logarithms and logits. */
+KERNEL(shapes_forward, PROJECT_THREADS, int64_t count, const float *log_scales, const float *logits, float *scales,
+       float *opacities) {
+    PHASE {
+        const int64_t i = (int64_t)BLOCK * PROJECT_THREADS + THREAD;
+        if (i >= 4 * count) continue;
+        if (i < 3 * count) scales[i] = expf(log_scales[i]);
+        else opacities[i - 3 * count] = 1 / (1 + expf(-logits[i - 3 * count]));
+    }
+}
+
+/* Gradients of the logarithms and logits; those of scales or opacities may be null. */
+KERNEL(shapes_backward, PROJECT_THREADS, int64_t count, const float *scales, const float *opacities,
+       const float *dscales, const float *dopacities, float *dlog_scales, float *dlogits) {
+    PHASE {
+        const int64_t i = (int64_t)BLOCK * PROJECT_THREADS + THREAD, k = i - 3 * count;
+        if (i >= 4 * count) continue;
+        if (k < 0) dlog_scales[i] = dscales ? dscales[i] * scales[i] : 0;
+        else dlogits[k] = dopacities ? dopacities[k] * opacities[k] * (1 - opacities[k]) : 0;
+    }
+}
+
+/* Adds what densification asks about a step: lengths of the view-space gradients, which count for visible Gaussians if
+ * they are finite, how often they count, and the largest radius. `half_width` and `half_height` are those of the image. */
+KERNEL(add_statistics, PROJECT_THREADS, int64_t count, float half_width, float half_height, const uint8_t *visible,
+       const float *by_position, const float *radii, float *gradients, float *counts, float *largest) {
+    PHASE {
+        const int64_t i = (int64_t)BLOCK * PROJECT_THREADS + THREAD;
+        if (i >= count) continue;
+        const float x = by_position[2 * i] * half_width, y = by_position[2 * i + 1] * half_height;
+        const float length = sqrtf(x * x + y * y);
+        if (visible[i] && length - length == 0) {
+            gradients[i] += length;
+            counts[i] += 1;
+        }
+        if (!(radii[i] <= largest[i])) largest[i] = radii[i];
+    }
+}
+
+/* Index of the smallest of three scales, and how many are equal to it. */
+DEVICE int smallest(const float *scale, int *equal) {
+    int at = 0;
+    for (int k = 1; k < 3; k++)
+        if (scale[k] < scale[at]) at = k;
+    *equal = 0;
+    for (int k = 0; k < 3; k++) *equal += scale[k] == scale[at];
+    return at;
+}
+
+/* Per block, the sum of the smallest scales of visible Gaussians, and their number. */
+KERNEL(flatness_sums, PROJECT_THREADS, int64_t count, const float *scales, const uint8_t *visible, float *sums) {
+    SHARED(float, totals[2 * PROJECT_THREADS]);
+    PHASE {
+        const int64_t i = (int64_t)BLOCK * PROJECT_THREADS + THREAD;
+        totals[THREAD] = totals[PROJECT_THREADS + THREAD] = 0;
+        if (i >= count) continue;
+        const float *s = scales + 3 * i, shown = visible[i] ? 1 : 0;
+        float least = s[0];
+        for (int k = 1; k < 3; k++)
+            if (s[k] < least || s[k] != s[k]) least = s[k]; /* a value that is not a number stays */
+        totals[THREAD] = least * shown;
+        totals[PROJECT_THREADS + THREAD] = shown;
+    }
+    for (int half = PROJECT_THREADS / 2; half; half /= 2) PHASE {
+            if (THREAD >= half) continue;
+            totals[THREAD] += totals[THREAD + half];
+            totals[PROJECT_THREADS + THREAD] += totals[PROJECT_THREADS + THREAD + half];
+        }
+    PHASE {
+        if (THREAD < 2) sums[2 * (int64_t)BLOCK + THREAD] = totals[THREAD * PROJECT_THREADS];
+    }
+}
+
+/* By one block, from the sums of `parts` blocks: the mean times `factor`, 0 without a visible Gaussian, and `factor` by
+ * their number. */
+KERNEL(flatness_mean, PROJECT_THREADS, int parts, float factor, const float *sums, float *result) {
+    SHARED(double, totals[2 * PROJECT_THREADS]);
+    PHASE {
+        double sum = 0, counted = 0;
+        for (int64_t k = THREAD; k < parts; k += PROJECT_THREADS) {
+            sum += sums[2 * k];
+            counted += sums[2 * k + 1];
+        }
+        totals[THREAD] = sum;
+        totals[PROJECT_THREADS + THREAD] = counted;
+    }
+    for (int half = PROJECT_THREADS / 2; half; half /= 2) PHASE {
+            if (THREAD >= half) continue;
+            totals[THREAD] += totals[THREAD + half];
+            totals[PROJECT_THREADS + THREAD] += totals[PROJECT_THREADS + THREAD + half];
+        }
+    PHASE {
+        if (THREAD) continue;
+        const double counted = totals[PROJECT_THREADS], by = factor / (counted > 0 ? counted : 1);
+        result[0] = (float)(totals[0] * by);
+        result[1] = (float)by;
+    }
+}
+
+/* Gradient of the mean; equal smallest scales of a Gaussian share it. */
+KERNEL(flatness_backward, PROJECT_THREADS, int64_t count, const float *scales, const uint8_t *visible,
+       const float *result, const float *upstream, float *dscales) {
+    PHASE {
+        const int64_t i = (int64_t)BLOCK * PROJECT_THREADS + THREAD;
+        if (i >= count) continue;
+        int equal;
+        const float *s = scales + 3 * i, least = s[smallest(s, &equal)];
+        const float by = visible[i] ? upstream[0] * result[1] / (equal ? equal : 1) : 0;
+        for (int k = 0; k < 3; k++) dscales[3 * i + k] = s[k] == least ? by : 0;
+    }
+}

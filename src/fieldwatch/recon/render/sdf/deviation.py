@@ -44,12 +44,15 @@ class Deviation(nn.Module):
     @property
     def value(self) -> Float[Tensor, ""]:
         """The clamped v of s = exp(10 v), which the logs of NeuS and PMNI call s."""
-        low, high = (math.log(bound) / _EXPONENT for bound in (self.lowest, self.highest))
-        return cast("Tensor", _Held.apply(self.parameter, low, high))
+        return cast("Tensor", _Held.apply(self.parameter, *self.bounds()))
 
     def forward(self) -> Float[Tensor, ""]:
         """Return the inverse deviation s."""
         return (_EXPONENT * self.value).exp()
+
+    def bounds(self) -> tuple[float, float]:
+        """Return the smallest and the largest v."""
+        return math.log(self.lowest) / _EXPONENT, math.log(self.highest) / _EXPONENT
 
 
 class _Held(torch.autograd.Function):

@@ -105,11 +105,17 @@ class OccupancyGrid(nn.Module):
         self._maps: OccupancyMaps | None = None
         self._turn: int | None = None  # `updates` as the host knows it
         self._faults: Tensor | None = None  # int32, of one element
+        self._fraction: tuple[Tensor, int, Tensor] | None = None  # of which cells, at which version
 
     @property
     def occupied_fraction(self) -> Float[Tensor, ""]:
-        """Fraction of occupied cells."""
-        return self.occupied.float().mean()
+        """Fraction of occupied cells, computed once per update."""
+        cells = self.occupied
+        known = self._fraction
+        # Kernels write without a trace in the version: `_updated` forgets the fraction.
+        if known is None or known[0] is not cells or known[1] != cells._version:  # noqa: SLF001  counts writes
+            known = self._fraction = (cells, cells._version, cells.float().mean())  # noqa: SLF001  as above
+        return known[2]
 
     @property
     def faults(self) -> Int32[Tensor, "1"] | None:
@@ -275,6 +281,7 @@ class OccupancyGrid(nn.Module):
         self._turn = self._turns() + 1
         self.updates += 1
         self._maps = None
+        self._fraction = None
 
 
 def _number(inverse_deviation: float | Callable[[], Tensor] | None) -> float | None:

@@ -4,7 +4,7 @@ Lists of samples have room for the most that a step may have; their lengths stay
 waits for one.
 """
 
-from fieldwatch.recon.render.sdf_gpu.compositing import blend_on_device
+from fieldwatch.recon.render.sdf_gpu.compositing import blend_on_device, sharpness_on_device
 from fieldwatch.recon.render.sdf_gpu.field import MOST_FEATURES, MOST_POINTS, fits_gpu, gpu_distance
 from fieldwatch.recon.render.sdf_gpu.losses import ObservedRays, RayTerms, ray_terms, view_losses_on_device
 from fieldwatch.recon.render.sdf_gpu.marching import (
@@ -17,12 +17,14 @@ from fieldwatch.recon.render.sdf_gpu.marching import (
     StrideSearch,
     find_samples,
     raise_device_faults,
+    step_numbers,
     visible_on_device,
 )
 from fieldwatch.recon.render.sdf_gpu.occupancy import evaluate_on_device
 from fieldwatch.recon.render.sdf_gpu.rays import DrawnRays, draw_rays, moved_poses, placed_rays
 from fieldwatch.recon.render.sdf_gpu.samples import DeviceSamples
 from fieldwatch.recon.render.sdf_gpu.trial import sdf_kernels_problem
+from fieldwatch.recon.render.visible_adam import OneLaunchAdam
 
 __all__ = [
     "FAULTS",
@@ -36,6 +38,7 @@ __all__ = [
     "DeviceSamples",
     "DrawnRays",
     "ObservedRays",
+    "OneLaunchAdam",
     "RayTerms",
     "StrideSearch",
     "blend_on_device",
@@ -49,6 +52,8 @@ __all__ = [
     "raise_device_faults",
     "ray_terms",
     "sdf_kernels_problem",
+    "sharpness_on_device",
+    "step_numbers",
     "view_losses_on_device",
     "visible_on_device",
 ]

@@ -86,3 +86,30 @@ class _Blend(torch.autograd.Function):
         outputs = (by_values, by_gradients, by_sharpness)
         COMPOSITING.launch("ends_backward", -(-room // _THREADS), *ends, *outputs)
         return by_values, by_gradients, None if by_sharpness is None else by_sharpness.sum(), None
+
+
+def sharpness_on_device(stored: Float[Tensor, ""], low: float, high: float) -> Float[Tensor, ""]:
+    """Return s = exp(10 v) of a stored v, see `Deviation`.
+
+    Args:
+        stored: v.
+        low: smallest v.
+        high: largest v.
+    """
+    return cast("Tensor", _Sharpness.apply(stored, low, high))
+
+
+class _Sharpness(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, stored: Tensor, low: float, high: float) -> Tensor:
+        sharpness = torch.empty_like(stored)
+        COMPOSITING.launch("sharpness_forward", 1, low, high, stored, sharpness)
+        ctx.save_for_backward(stored, sharpness)
+        ctx.bounds = (low, high)
+        return sharpness
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        by_stored = torch.empty_like(gradients[0])
+        COMPOSITING.launch("sharpness_backward", 1, *ctx.bounds, *ctx.saved_tensors, gradients[0], by_stored)
+        return by_stored, None, None

@@ -1,7 +1,7 @@
 """Autograd function of the GPU kernels that evaluate a neural SDF, and repeat to the bit (`gpu/sdf_field.cu`)."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from jaxtyping import Float, Int32, Int64
@@ -136,11 +136,6 @@ class _Field(torch.autograd.Function):
             *(*at, table, hidden, *network[:3], settings.sharpness, by_distance, by_gradient),
             *(shares, pulled, exponents, by_points),
         )
-        FIELD.launch(
-            "sdf_network_sums",
-            -(-shares.shape[1] // _TABLE_THREADS),
-            *(settings.count, room, chunk, hidden, columns, shares, *by_network),
-        )
         levels = len(settings.encoding.lattices)
         FIELD.launch(
             "sdf_table_sums",
@@ -148,7 +143,13 @@ class _Field(torch.autograd.Function):
             *(*at, by_gradient, pulled, exponents, sums),
         )
         numbers = rows * width
-        FIELD.launch("sdf_table_gradient", -(-numbers // _TABLE_THREADS), numbers, width, exponents, sums, by_table)
+        table_blocks = -(-numbers // _TABLE_THREADS)
+        FIELD.launch(
+            "sdf_gradients",
+            table_blocks + -(-shares.shape[1] // _TABLE_THREADS),
+            *(numbers, width, exponents, sums, by_table, table_blocks),
+            *(settings.count, room, chunk, hidden, columns, shares, *by_network),
+        )
         return by_points, by_table, *by_network, None
 
 
@@ -157,3 +158,37 @@ def _layout(encoding: HashEncoding) -> Int64[Tensor, "levels 3"]:
     numbers = [float(number) for level in encoding.lattices for number in (level.resolution, level.start, level.rows)]
     like = torch.empty(0, dtype=torch.int64, device=encoding.table.device)
     return constant(tuple(numbers), like).view(-1, 3)
+
+
+def normalized_weights(
+    first: tuple[Float[Tensor, "hidden 1"], Float[Tensor, "hidden columns"]],
+    last: tuple[Float[Tensor, "1 1"], Float[Tensor, "1 hidden"]],
+) -> tuple[Float[Tensor, "hidden columns"], Float[Tensor, "1 hidden"]]:
+    """Return the weights of both layers with weight normalization (Salimans 2016), in one launch.
+
+    Args:
+        first: lengths and directions of the hidden layer's weights.
+        last: those of the last layer's.
+    """
+    return cast("tuple[Tensor, Tensor]", _Weights.apply(*first, *last))
+
+
+class _Weights(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, *parts: Tensor) -> Any:
+        given = [part.contiguous() for part in parts]
+        size = given[1].shape
+        weights = (torch.empty_like(given[1]), torch.empty_like(given[3]))
+        lengths = given[1].new_empty(size[0] + 1)
+        FIELD.launch("sdf_weights", size[0] + 1, *size, *given, *weights, lengths)
+        ctx.save_for_backward(*given, lengths)
+        return weights
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        *given, lengths = ctx.saved_tensors
+        size = given[1].shape
+        results = [torch.empty_like(part) for part in given]
+        upstream = [part.contiguous() for part in gradients]
+        FIELD.launch("sdf_weights_backward", size[0] + 1, *size, *given, lengths, *upstream, *results)
+        return tuple(results)

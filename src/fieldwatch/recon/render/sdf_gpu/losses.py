@@ -115,11 +115,9 @@ class _RayTerms(torch.autograd.Function):
         by_observed = torch.empty_like(normal) if ctx.needs_input_grad[3] else None
         given = (*observed.after(opacity, normal), amounts, *upstream[:2])
         blocks = -(-len(opacity) // _THREADS)
-        LOSSES.launch("ray_terms_backward", blocks, len(opacity), *given, by_opacity, by_normal, by_observed)
-        by_gradients = None
-        if upstream[2] is not None:
-            by_gradients = torch.empty_like(gradients)
-            room = len(gradients)
-            along = (ends, room, gradients, amounts, upstream[2], by_gradients)
-            LOSSES.launch("eikonal_backward", -(-room // _THREADS), *along)
+        by_gradients = None if upstream[2] is None else torch.empty_like(gradients)
+        room = 0 if by_gradients is None else len(gradients)
+        along = (blocks, ends, room, gradients, upstream[2], by_gradients)
+        outputs = (by_opacity, by_normal, by_observed)
+        LOSSES.launch("ray_terms_backward", blocks + -(-room // _THREADS), len(opacity), *given, *outputs, *along)
         return by_opacity, by_normal, by_gradients, by_observed, None, None

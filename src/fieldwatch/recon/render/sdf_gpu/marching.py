@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int32
@@ -170,7 +170,7 @@ def visible_on_device(  # noqa: PLR0913  samples, what they are judged by, and t
     count = len(rays)
     room = len(samples.section_ray)
     alpha, clear = opacities(values, samples.first_end, samples.sections, sharpness.detach())
-    flags = torch.zeros(2, room, dtype=torch.int32, device=values.device)
+    flags = torch.empty(2, room, dtype=torch.int32, device=values.device)
     light = (least_light, least_alpha, samples.ray_sums, samples.first_end, alpha, clear)
     MARCH.launch("march_visible", -(-count // RAY_THREADS), count, room, *light, flags)
     sums = flags.cumsum(1, dtype=torch.int32)
@@ -180,3 +180,22 @@ def visible_on_device(  # noqa: PLR0913  samples, what they are judged by, and t
     new = (kept.ray_sums, kept.section_ray, kept.first_end, kept.end_ray, kept.end_section, kept.distance, kept.points)
     MARCH.launch("march_kept", -(-max(room, count) // _THREADS), count, room, *old, *new, counts)
     return kept
+
+
+class StepNumbers(NamedTuple):
+    """What a step records of its samples."""
+
+    samples_per_ray: Float[Tensor, ""]
+    rays: Float[Tensor, ""]
+    filled: Float[Tensor, ""]
+    starved: Float[Tensor, ""]
+
+
+def step_numbers(counts: Int32[Tensor, "batches 7"]) -> StepNumbers:
+    """Return the numbers to record of the counts of a step's marches: rays and filled rays are sums.
+
+    Rays without samples count as a share of those in the mask.
+    """
+    numbers = torch.empty(4, device=counts.device)
+    MARCH.launch("march_numbers", 1, *counts.shape, counts.contiguous(), numbers)
+    return StepNumbers(*numbers.unbind())

@@ -1,5 +1,6 @@
 """A trial of the GPU kernels of neural SDFs: they compile, and compute what torch's operations compute."""
 
+import math
 from collections.abc import Callable, Iterator
 from typing import cast
 
@@ -13,8 +14,8 @@ from fieldwatch.recon.render.gpu import kernels_problem
 from fieldwatch.recon.render.sdf.alpha import section_alpha_reference
 from fieldwatch.recon.render.sdf.cells import Cells
 from fieldwatch.recon.render.sdf.samples import BoundedRays
-from fieldwatch.recon.render.sdf_gpu.compositing import opacities
-from fieldwatch.recon.render.sdf_gpu.field import FIELD, gpu_distance
+from fieldwatch.recon.render.sdf_gpu.compositing import opacities, sharpness_on_device
+from fieldwatch.recon.render.sdf_gpu.field import FIELD, gpu_distance, normalized_weights
 from fieldwatch.recon.render.sdf_gpu.losses import ObservedRays, ray_terms
 from fieldwatch.recon.render.sdf_gpu.marching import SECTIONS, StrideSearch, find_samples
 from fieldwatch.recon.render.sdf_gpu.occupancy import evaluate_on_device
@@ -37,7 +38,7 @@ def sdf_kernels_problem() -> str | None:
 
 def _trial() -> str | None:
     generator = torch.Generator().manual_seed(0)
-    for trial in (_field, _rays, _opacities, _march, _grid, _losses):
+    for trial in (_field, _weights, _rays, _opacities, _sharpness, _march, _grid, _losses):
         for name, wanted, found in trial(generator):
             apart = float((wanted - found.cpu()).abs().max() / wanted.abs().max())
             if not apart <= _TOLERANCE:
@@ -81,6 +82,31 @@ def _with_kernels(encoding: HashEncoding, points: Tensor, network: list[Tensor])
     weight, bias, last, last_bias = network
     distance, gradient, _ = gpu_distance(points, encoding, (weight, bias, last, last_bias), _SHARPNESS, sloped=True)
     return distance, cast("Tensor", gradient)
+
+
+@torch.enable_grad()
+def _weights(generator: torch.Generator) -> Iterator[_Comparison]:
+    parts = [torch.randn(shape, generator=generator) for shape in ((16, 1), (16, 7), (1, 1), (1, 16))]
+    results: list[list[Tensor]] = []
+    for device in ("cpu", "cuda"):
+        leaves = [part.to(device).requires_grad_() for part in parts]
+        if device == "cuda":
+            weights = normalized_weights((leaves[0], leaves[1]), (leaves[2], leaves[3]))
+        else:
+            weights = tuple(g * v / v.norm(dim=1, keepdim=True) for g, v in (leaves[:2], leaves[2:]))
+        gradients = torch.autograd.grad([weight.square().sum() + weight.sum() for weight in weights], leaves)
+        results.append([*(weight.detach() for weight in weights), *gradients])
+    for wanted, found in zip(*results, strict=True):
+        yield "normalized weights", wanted, found
+
+
+@torch.enable_grad()
+def _sharpness(_: torch.Generator) -> Iterator[_Comparison]:
+    stored = torch.tensor(0.3, device="cuda", requires_grad=True)
+    found = sharpness_on_device(stored, 0.0, 0.5)
+    (by_stored,) = torch.autograd.grad(found, stored)
+    wanted = torch.tensor([math.exp(3.0), 10 * math.exp(3.0)])
+    yield "sharpness", wanted, torch.stack([found.detach(), by_stored])
 
 
 @torch.no_grad()

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from fieldwatch.recon.render.splats.rasterization import RenderOutput
+from fieldwatch.recon.render.splats.small_kernels import add_statistics
 from fieldwatch.recon.render.splats.view import View
 from fieldwatch.recon.transfers import constant
 
@@ -39,7 +40,12 @@ class DensificationStatistics:
         if gradient is None:
             raise ValueError("no gradient reached means2d: call add after backward, with means that require gradients")
         # From pixels to normalized device coordinates, which are 2 units wide.
-        half = constant((view.width / 2, view.height / 2), gradient)
+        size = (view.width / 2, view.height / 2)
+        if output.visible is not None and gradient.is_cuda:
+            sums = (self.gradients, self.counts, self.radii)
+            add_statistics(gradient, size, output.visible, output.radii, sums=sums)
+            return
+        half = constant(size, gradient)
         # Norm per view first, then the sum: opposite gradients of different views must not cancel.
         norms = torch.linalg.vector_norm(gradient * half, dim=-1)
         finite = torch.isfinite(norms)

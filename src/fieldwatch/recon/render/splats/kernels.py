@@ -78,7 +78,8 @@ def _blending(channels: int) -> KernelFile:
     return KernelFile("splats_blend.cu", defines=(("CHANNELS", channels),))
 
 
-def _blocks(count: int) -> int:
+def row_blocks(count: int) -> int:
+    """Return how many blocks of the kernels for Gaussians have a thread for each of a number of rows."""
     return -(-count // _LIST_THREADS)
 
 
@@ -115,7 +116,7 @@ class _Project(torch.autograd.Function):
         visible = means.new_empty(count, dtype=torch.bool)
         tiles = means.new_empty(count, dtype=torch.int32)
         outputs = (packed, means2d, whitening, alphas, depths, radii, visible, tiles)
-        PROJECTION.launch("project_forward", _blocks(count), *size, *gaussians, features, given, *depth, *outputs)
+        PROJECTION.launch("project_forward", row_blocks(count), *size, *gaussians, features, given, *depth, *outputs)
         ctx.save_for_backward(means, quaternions, scales, opacities, dc, rest, visible)
         ctx.size = size
         ctx.settings = (coefficients, degree, given, *depth)
@@ -144,7 +145,7 @@ class _Project(torch.autograd.Function):
         settings = (dc, rest, coefficients, degree, given, *depth)
         results = (*outputs, ddc, drest, dfeatures)
         PROJECTION.launch(
-            "project_backward", _blocks(count), *ctx.size, *gaussians, *settings, visible, *upstream, *results
+            "project_backward", row_blocks(count), *ctx.size, *gaussians, *settings, visible, *upstream, *results
         )
         return (*results, None, None, None, None)
 
@@ -196,7 +197,7 @@ class _Blend(torch.autograd.Function):
         outputs = [torch.empty_like(part) for part in (packed, means2d, whitening, alphas)]
         count = len(packed)
         sums = (count, maps.plane, tiles, ends, packed, rows, *outputs, ctx.absgrad)
-        kernels.launch("gather_gradients", _blocks(count * width), *sums)
+        kernels.launch("gather_gradients", row_blocks(count * width), *sums)
         return (*outputs, *[None] * 7)
 
 
@@ -240,18 +241,30 @@ class _Count:
         return int(self._host[0])
 
 
-def _list(projected: Any, ends: Tensor, view: View, maps: _Maps, room: int) -> _Pairs:
+def _list(projected: Any, ends: Tensor, view: View, maps: _Maps, empty: tuple[int, Tensor | None]) -> _Pairs:
+    """Return the pairs.
+
+    Args:
+        projected: results of the projection.
+        ends: sums of the pairs up to each Gaussian.
+        view: camera.
+        maps: maps to blend.
+        empty: room for pairs, and the absolute gradients, which become 0.
+    """
+    room, absgrad = empty
     _, means2d, whitening, alphas, depths, _, _, tiles = projected
-    keys = torch.full((room,), torch.iinfo(torch.int64).max, dtype=torch.int64, device=means2d.device)
+    keys = torch.empty(room, dtype=torch.int64, device=means2d.device)
     owners = torch.empty(room, dtype=torch.int32, device=means2d.device)
     count = len(means2d)
     kernels = _blending(maps.channels)
     shape = (means2d.detach(), whitening.detach(), alphas.detach(), depths, tiles, ends)
-    kernels.launch("list_pairs", _blocks(count), count, view.width, view.height, room, *shape, keys, owners)
+    lists = (keys, owners, absgrad)
+    # A block at least: places without a pair get a key even if there are no Gaussians.
+    kernels.launch("list_pairs", max(row_blocks(count), 1), count, view.width, view.height, room, *shape, *lists)
     # Stable, so that Gaussians of equal depth have the same order as in the other backends.
     keys, order = keys.sort(stable=True)
     starts = torch.empty(_grid(view) + 1, dtype=torch.int32, device=means2d.device)
-    kernels.launch("tile_starts", _blocks(_grid(view) + 1), _grid(view), room, keys, starts)
+    kernels.launch("tile_starts", row_blocks(_grid(view) + 1), _grid(view), room, keys, starts)
     return _Pairs(order, owners, starts)
 
 
@@ -280,17 +293,17 @@ def render(  # noqa: PLR0913  four tensors are the Gaussians, the rest are optio
     colors = (None, None, 0) if harmonics is None else (harmonics.dc, harmonics.rest, harmonics.degree)
     projected = _Project.apply(*gaussians, *colors[:2], features, colors[2], maps, view, options)
     packed, means2d, whitening, alphas, _, radii, visible, tiles = projected
-    if means2d.requires_grad:
-        # Not a leaf: without this, densification would find no gradient.
+    if means2d.requires_grad and not options.absgrad:
+        # Not a leaf: without this, densification would find no gradient. torch copies it.
         means2d.retain_grad()
     ends = tiles.cumsum(0, dtype=torch.int64)
     count = _Count(ends)
-    absgrad = torch.zeros_like(means2d) if options.absgrad else None
+    absgrad = torch.empty_like(means2d) if options.absgrad else None  # `_list` writes zeros
     behind = None if background is None else background.detach().contiguous()
     while True:
         room = _ROOM.of(means2d.device)
         with torch.no_grad():
-            pairs = _list(projected, ends, view, maps, room)
+            pairs = _list(projected, ends, view, maps, (room, absgrad))
         settings = (pairs, (tiles, ends), view, maps, behind, options.median, absgrad)
         image, alpha, depth_map, normals, half = _Blend.apply(packed, means2d, whitening, alphas, *settings)
         needed = count.read()

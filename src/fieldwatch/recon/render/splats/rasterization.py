@@ -48,7 +48,8 @@ class RenderOutput:
         median_ids: index of that Gaussian; -1 if there is none.
         ids: indices of the visible Gaussians, ascending.
         radii: three standard deviations along the longer axis in image space in pixels, one per id.
-        means2d: projected centers in pixels, one per id; retains its gradient (`means2d.grad`) after backward.
+        means2d: projected centers in pixels, one per id; retains its gradient (`means2d.grad`) after backward, except
+            that of our own GPU kernels beside `absgrad`.
         absgrad: sums of the absolute values of that gradient over pixels; filled by backward.
         visible: which of `ids` are visible; None if all are. The GPU kernels return all Gaussians, so that the host
             need not wait for the number of visible ones.

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from fieldwatch.recon.geometry import Camera, camera_extent, look_at, ring
+from fieldwatch.recon.geometry import Camera, camera_extent, look_at, ring, target_ball
 from fieldwatch.recon.pipelines.splats.meshing.boxes import background_box, find_foreground
 
 TARGET = np.array([5.0, 1.0, 0.0])
@@ -31,6 +31,19 @@ def test_the_object_is_what_half_of_the_cameras_have_in_their_image():
     np.testing.assert_allclose(found.box.high, thing.max(0), atol=0.06)
     assert (found.box.low < thing.min(0)).all()
     assert (found.box.high > thing.max(0)).all()
+
+
+def test_what_is_far_from_the_object_is_left_out_though_all_cameras_see_it():
+    """A bed that reaches from the object to beyond the cameras, seen from above."""
+    high = cameras(ring(8, radius=1.5, height=3.0, target=tuple(TARGET)))
+    ball = target_ball(high)
+    assert ball is not None
+    thing = cloud(TARGET, [0.4, 0.3, 0.5])
+    below = cloud(np.add(TARGET, [0.0, 0.0, -3.5 * ball.radius]), [0.2, 0.2, 0.05])
+    found = find_foreground(high, np.concatenate([thing, below]))
+    assert found.kind == "object"
+    assert found.box.contains(thing).mean() > 0.99
+    assert not found.box.contains(below).any()
 
 
 @pytest.mark.parametrize("count", [0, 99])

@@ -23,7 +23,9 @@ def radii(mesh) -> np.ndarray:
 
 
 def test_ball_seen_from_all_sides_is_watertight_after_the_trim(sphere) -> None:
-    mesh = extract_mesh(*sphere, COARSE).meshes["level0.3"]
+    made = extract_mesh(*sphere, COARSE)
+    assert made.facts["should_close"]
+    mesh = made.meshes["level0.3"]
     assert mesh.closed
     assert mesh.outward
     assert mesh.pieces.max() == 0
@@ -61,8 +63,10 @@ def test_half_that_no_camera_sees_is_open_or_closed_as_asked(given) -> None:
     upper = normals[normals[:, 2] > 0]
     model = given.model_of(given.discs(upper, 0.5 * upper, 0.03))
     scene = given.scene_of(above)
-    opened = extract_mesh(model, scene, COARSE).meshes["level0.3"]
-    closed = extract_mesh(model, scene, coarse(unseen="close")).meshes["level0.3"]
+    made = [extract_mesh(model, scene, options) for options in (COARSE, coarse(unseen="close"))]
+    # A side that no camera sees is no fault of the mesh.
+    assert [each.facts["should_close"] for each in made] == [False, True]
+    opened, closed = (each.meshes["level0.3"] for each in made)
     assert not opened.closed
     assert opened.vertices[:, 2].min() > -0.1
     assert closed.closed
@@ -115,6 +119,32 @@ def test_the_object_is_found_and_the_rest_left_out_unless_asked_for(given) -> No
     whole = extract_mesh(model, scene, coarse(background=True, least_piece=0))
     assert not any("--background" in note for note in whole.notes)
     assert whole.meshes["level0.3"].vertices[:, 0].max() > 2.5
+
+
+def test_shells_in_the_color_of_plain_surroundings_are_left_out(given) -> None:
+    """Photos show gray where a small ball floats, so nothing is there."""
+    model = given.model_of(given.all_of(given.ball(), given.ball(0.1, (0.68, 0.0, 0.0), 300)))
+    scene = given.scene_of(given.cameras_around())
+    cameras = scene.photos.cameras
+    photos = scene.photos.having(read=lambda index: speckled_ball(cameras[index]), transparent=False, masked=False)
+    scene = replace(scene, photos=photos)
+    options = coarse(least_piece=0.005)
+    carved = extract_mesh(model, scene, options)
+    assert radii(carved.meshes["level0.3"]).max() < 0.56
+    assert any("--surroundings keep" in note and "RGB (150, 150, 150)" in note for note in carved.notes)
+    for kept in (replace(options, surroundings="keep"), replace(options, background=True)):
+        made = extract_mesh(model, scene, kept)
+        assert radii(made.meshes["level0.3"]).max() > 0.6
+        assert not any("--surroundings" in note for note in made.notes)
+
+
+def speckled_ball(camera) -> PhotoPixels:
+    """Return the photo of a ball of radius 0.5 before gray."""
+    origins, directions = camera.rays()
+    apart = (origins - (origins * directions).sum(-1, keepdim=True) * directions).norm(dim=-1)
+    shape = (camera.height, camera.width, 3)
+    speckles = torch.randint(0, 256, shape, generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
+    return PhotoPixels(image=torch.where(apart[..., None] < 0.5, speckles, torch.tensor(150, dtype=torch.uint8)))
 
 
 def test_surface_that_no_photo_shows_is_removed_and_counted(given) -> None:

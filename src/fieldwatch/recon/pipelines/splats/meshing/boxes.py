@@ -15,6 +15,7 @@ Kind = Literal["given", "origin", "object", "seen"]
 BACKGROUND = 4.0
 """Half side of the background box around the center of the foreground, in extents of the cameras."""
 _COMMON = 0.5  # fraction of the cameras that have a point of the object in their image
+_REACH = 2.0  # distance of the object's points from the center of the ball that all cameras look at, in its radii
 _LEAST_POINTS = 100
 _OBJECT_TAIL = 0.0005  # fraction of the points outside the box of an object, on each side
 _SEEN_TAIL = 0.005  # of the box of all that is seen: rays that miss everything end anywhere
@@ -89,8 +90,10 @@ def find_foreground(
     if not centered:
         return Foreground(box=Box.around(np.zeros(3), camera_extent(cameras)), kind="origin")
     near = near_cameras(cameras)
-    if target_ball(cameras) is not None:
-        common = points[_framed(near, points) >= _COMMON]
+    ball = target_ball(cameras)
+    if ball is not None:
+        distances = np.linalg.norm(points - ball.center.numpy(), axis=1)
+        common = points[(_framed(near, points) >= _COMMON) & (distances <= _REACH * ball.radius)]
         if len(common) >= _LEAST_POINTS:
             return Foreground(box=_box_of(common, _OBJECT_TAIL), kind="object")
     return Foreground(box=_box_of(points, _SEEN_TAIL), kind="seen")

@@ -1,16 +1,15 @@
 """Mesh extraction in the order of SuGaR's section 4.2: surface points, surface, trim, decimation, snap."""
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Float64
 
-from fieldwatch.recon.geometry import Camera
+from fieldwatch.recon.geometry import Camera, seen_from_all_sides, target_ball
 from fieldwatch.recon.mesh import (
     DepthView,
     MeshError,
@@ -23,12 +22,12 @@ from fieldwatch.recon.mesh import (
     snapped,
     without_small_pieces,
 )
-from fieldwatch.recon.pipelines.splats.hull import VisualHull, mask_of_photo
 from fieldwatch.recon.pipelines.splats.meshing.boxes import Box, Foreground, background_box, find_foreground
 from fieldwatch.recon.pipelines.splats.meshing.budget import MemoryBudget
 from fieldwatch.recon.pipelines.splats.meshing.density import density_surface
 from fieldwatch.recon.pipelines.splats.meshing.depths import DepthMaps
 from fieldwatch.recon.pipelines.splats.meshing.options import ExtractOptions
+from fieldwatch.recon.pipelines.splats.meshing.photo_background import PhotoBackground
 from fieldwatch.recon.pipelines.splats.meshing.regions import MeshRegion, Progress, poisson_region, refuse_empty
 from fieldwatch.recon.pipelines.splats.meshing.surface import OpaqueGaussians, VisibleSurface, surface_points
 from fieldwatch.recon.pipelines.splats.model import SplatModel
@@ -53,7 +52,7 @@ class Extraction:
     Attributes:
         meshes: meshes by name: `level0.3`, or the method's name if it has no levels.
         notes: messages for the user.
-        facts: counts, foreground box and duration in seconds.
+        facts: counts, foreground box, duration in seconds, and whether the surface should be closed.
     """
 
     meshes: Mapping[str, Triangles]
@@ -85,18 +84,21 @@ def extract_mesh(
     start = time.perf_counter()
     budget = MemoryBudget(options.memory)
     # Training photos only: held-out ones must not shape the mesh.
-    hull = VisualHull.of(scene.photos)
-    # Gaussians that float in the background of transparent photos would become surface.
-    gaussians = OpaqueGaussians.of(model, hull, bands=bands)
-    views = tuple(map(_on_cpu, scene.training_views))
     cameras = tuple(scene.photos.cameras[i] for i in scene.photos.train)
+    views = tuple(map(_on_cpu, scene.training_views))
+    # With --background, what surrounds the object is wanted.
+    ball = None if options.background or options.surroundings == "keep" else target_ball(cameras)
+    background = PhotoBackground.of(scene.photos, model, ball)
+    hull = background.hull
+    # Gaussians that float in the background of photos would become surface.
+    gaussians = OpaqueGaussians.of(model, hull, bands=bands)
     visible = surface_points(
         gaussians,
         views,
         options.surface_level,
         count=options.points,
         budget=budget,
-        mask_of=partial(mask_of_photo, scene.photos),
+        mask_of=background.mask_of,
         hull=hull,
         seed=options.seed,
         on_view=lambda done: on_progress("surface points", done / len(views)),
@@ -105,7 +107,7 @@ def extract_mesh(
     foreground = find_foreground(cameras, every, options.bbox, centered=options.centered)
     mesher = _RegionMesher(options, budget, gaussians, cameras, views, visible, foreground.box, on_progress)
     meshes: dict[str, Triangles] = {}
-    notes = [_carved_note(gaussians.carved, len(hull))] if gaussians.carved else []
+    notes = background.notes(gaussians.carved)
     notes += foreground_notes(foreground, every, background=options.background)
     for level, points in zip(options.surface_level, visible.levels, strict=True):
         if options.method == "tsdf" and meshes:
@@ -118,6 +120,7 @@ def extract_mesh(
         notes += [f"{name}: {note}" for region in regions for note in region.notes]
         meshes[name], removed = mesher.finished(regions, points)
         notes += [f"{name}: {note}" for note in removed]
+    should_close = options.unseen == "close" or _closes(foreground, cameras)
     facts = {
         "method": options.method,
         "opaque_gaussians": len(gaussians.ellipsoids.means),
@@ -125,6 +128,7 @@ def extract_mesh(
         "views": len(views),
         "foreground": [foreground.box.low.tolist(), foreground.box.high.tolist()],
         "foreground_kind": foreground.kind,
+        "should_close": should_close,
         "points": {f"level{level:g}": len(p) for level, p in zip(options.surface_level, visible.levels, strict=True)},
         "meshes": {
             name: {"vertices": len(mesh.vertices), "triangles": len(mesh.faces)} for name, mesh in meshes.items()
@@ -135,8 +139,10 @@ def extract_mesh(
     return Extraction(meshes=meshes, notes=tuple(dict.fromkeys(notes)), facts=facts)
 
 
-def _carved_note(gaussians: int, photos: int) -> str:
-    return f"{gaussians} opaque Gaussians are skipped: the {photos} transparent photos show background there"
+def _closes(foreground: Foreground, cameras: Sequence[Camera]) -> bool:
+    """Return whether the surface should be closed: it is neither a scene, nor an object with a hidden side."""
+    center = torch.from_numpy(foreground.box.middle)
+    return foreground.kind != "seen" and seen_from_all_sides(cameras, center)
 
 
 @dataclass(frozen=True)

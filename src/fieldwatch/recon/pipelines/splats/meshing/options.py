@@ -28,6 +28,8 @@ class ExtractOptions:
             resolution, between 96 and 384.
         background: also mesh the scene outside the foreground, into the same file. `fieldwatch mesh refine` needs it,
             if the photos show more than the object.
+        surroundings: treatment of plain surroundings of an object, of one color without texture: auto leaves them out,
+            because photos do not tell how far away they are; keep meshes them. Kept with ``background``.
         trim: surface without a sample nearby is removed where its sampling density falls below this fraction of the
             rest; 0 keeps all (SuGaR removes the most thinly sampled tenth, with or without samples nearby).
         unseen: treatment of surface that no photo shows: trim removes it; close keeps it unless a photo has seen the
@@ -50,6 +52,7 @@ class ExtractOptions:
     points: int = 1_000_000
     resolution: int | None = None
     background: bool = False
+    surroundings: Literal["auto", "keep"] = "auto"
     trim: float = 0.1
     unseen: Literal["trim", "close"] = "trim"
     least_views: int = 1
