@@ -35,6 +35,7 @@ _LEAST_SPREAD = 0.03  # mean magnitude of multiples, below which a tensor is pra
 _GAIN = 1.0  # change of the logarithm of the price per pass, for a squared error off by a factor of e
 _MOST_CHANGE = 0.3  # of the logarithm of the price per pass
 _SLACK = 1.5  # dB by which large learning rates raise the error, which falls with them
+_TRIED_FROM = 2 / 3  # fraction of the passes after which every one is tried as the result
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,12 +99,15 @@ def shrink(
     generator = torch.Generator().manual_seed(run.config.seed)
     units = scene.units(run.model.unit, scene.trained_frames)
     total = epochs * math.ceil(len(units) / run.config.batch)
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda done: _factor(done / total))
+    schedule = torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda done: _LAST_RATE + (1 - _LAST_RATE) * _decay(done / total)
+    )
     pixels = run.scene.geometry.frames * run.scene.geometry.height * run.scene.geometry.width
-    allowed = _squared_error(run, scene) * 10 ** (psnr_drop / 10)
+    allowed = _squared_error(run, run.model.state_dict()) * 10 ** (psnr_drop / 10)
     price: float | None = None
+    best: tuple[bool, float, ShrunkNetwork] | None = None
     for epoch in range(epochs):
-        squared: list[Tensor] = []
+        errors: list[Tensor] = []
         order = units[torch.randperm(len(units), generator=generator)]
         for chosen in order.split(run.config.batch):
             optimizer.zero_grad()
@@ -113,27 +117,30 @@ def shrink(
             batch = scene.batch(run.model.unit, chosen, training=True)
             prediction = functional_call(run.model, {**fixed, **rounded}, (batch.query,), {"embed": False})
             distortion = video_terms(run.config, prediction, batch).total
-            bits_per_pixel = sum(laplace_bits(multiple).sum() for multiple in multiples.values()) / pixels
+            bits_per_pixel = torch.stack([laplace_bits(each).sum() for each in multiples.values()]).sum() / pixels
             if price is None:
                 price = float((distortion / bits_per_pixel).detach())
             loss = distortion + price * bits_per_pixel
             loss.backward()
             optimizer.step()
             schedule.step()
-            errors = unit_errors(prediction, batch)
-            squared += [error for error, stands_in in zip(errors, batch.stands_in, strict=True) if not stands_in]
-        reached = float(torch.stack(squared).mean())
-        if not math.isfinite(reached):
+            by_unit = zip(unit_errors(prediction, batch), batch.stands_in, strict=True)
+            errors += [error for error, stands_in in by_unit if not stands_in]
+        reached = float(torch.stack(errors).mean())
+        if price is None or not math.isfinite(reached):
             raise FloatingPointError(f"the loss is not finite in pass {epoch + 1} of --shrink-epochs {epochs}")
-        if price is not None:
-            slack = 10 ** (_SLACK / 10 * _factor((epoch + 1) / epochs))
-            change = _GAIN * math.log(allowed * slack / reached)
-            price *= math.exp(min(max(change, -_MOST_CHANGE), _MOST_CHANGE))
+        done = (epoch + 1) / epochs
+        change = _GAIN * math.log(allowed * 10 ** (_SLACK / 10 * _decay(done)) / reached)
+        price *= math.exp(min(max(change, -_MOST_CHANGE), _MOST_CHANGE))
+        if done > _TRIED_FROM:
+            found = _rounded(run, weights, logs)
+            size = sum(float(laplace_bits(found.state[name] / step).sum()) for name, step in found.steps.items())
+            is_worse = _squared_error(run, found.state) > allowed
+            # The smallest one that is good enough; if there is none, the last one.
+            if best is None or is_worse < best[0] or (is_worse == best[0] and (is_worse or size < best[1])):
+                best = is_worse, size, found
         on_epoch(f"shrinking, pass {epoch + 1} of {epochs}: {-10 * math.log10(reached):.2f} dB")
-    with torch.no_grad():
-        steps = {name: _coarse_enough(float(log.exp()), weights[name]) for name, log in logs.items()}
-        found = {name: (weight / steps[name]).round() * steps[name] for name, weight in weights.items()}
-    return ShrunkNetwork(state={**run.model.state_dict(), **found}, steps=steps)
+    return best[2] if best is not None else _rounded(run, weights, logs)
 
 
 def laplace_bits(multiples: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
@@ -178,21 +185,27 @@ def _round(multiples: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
     return multiples + (multiples.round() - multiples).detach()
 
 
-def _factor(progress: float) -> float:
-    """Return the learning rate at a fraction of the training, relative to the first one."""
-    return _LAST_RATE + (1 - _LAST_RATE) * 0.5 * (1 + math.cos(math.pi * progress))
+def _decay(progress: float) -> float:
+    """Return a factor that falls from 1 to 0 along a cosine."""
+    return 0.5 * (1 + math.cos(math.pi * progress))
 
 
-def _coarse_enough(step: float, weight: Tensor) -> float:
-    """Return the step, or the finest one that a file can store for this tensor."""
-    return max(step, float(weight.abs().amax()) / MOST_LEVELS)
+def _rounded(run: StoredVideoRun, weights: Mapping[str, Tensor], logs: Mapping[str, Tensor]) -> ShrunkNetwork:
+    """Return the network as a file will hold it."""
+    with torch.no_grad():
+        # No finer than a file can store.
+        least = {name: float(weight.abs().amax()) / MOST_LEVELS for name, weight in weights.items()}
+        steps = {name: max(float(log.exp()), least[name]) for name, log in logs.items()}
+        found = {name: (weight / steps[name]).round() * steps[name] for name, weight in weights.items()}
+    return ShrunkNetwork(state={**run.model.state_dict(), **found}, steps=steps)
 
 
 @torch.no_grad()
-def _squared_error(run: StoredVideoRun, scene: VideoScene) -> float:
-    """Return the mean squared error of the checkpoint over its training frames."""
+def _squared_error(run: StoredVideoRun, state: Mapping[str, Tensor]) -> float:
+    """Return the mean squared error of a network over the training frames."""
     errors: list[Tensor] = []
-    for index in scene.split.train:
-        batch = scene.batch(run.model.unit, scene.units(run.model.unit, [index]))
-        errors.append(unit_errors(run.model(batch.query, embed=False), batch).mean())
+    for index in run.scene.split.train:
+        batch = run.scene.batch(run.model.unit, run.scene.units(run.model.unit, [index]))
+        prediction = functional_call(run.model, dict(state), (batch.query,), {"embed": False})
+        errors.append(unit_errors(prediction, batch).mean())
     return float(torch.stack(errors).mean())

@@ -3,6 +3,7 @@ import pytest
 import torch
 
 from fieldwatch.recon.pipelines.video.bitstream import quantize
+from fieldwatch.recon.pipelines.video.bitstream.quantization import quantize_by_step
 
 
 def weights(*shape, seed=0, scale=0.05):
@@ -62,3 +63,19 @@ def test_zero_point_is_the_symbol_of_zero():
     quantized = quantize(torch.linspace(-1, 3, 400), 8)
     value = quantized.minimum.astype(np.float64) + quantized.scale.astype(np.float64) * quantized.zero_points()
     assert abs(value.item()) <= 0.5 * float(quantized.scale.item())
+
+
+@pytest.mark.parametrize("step", [0.001, 0.02, 10.0])
+def test_multiples_of_a_step_take_as_many_bits_as_they_need(step):
+    tensor = weights(16, 8, 3, 3)
+    quantized = quantize_by_step(tensor, step)
+    multiples = (tensor / step).round()
+    assert np.abs(quantized.dequantize() - (multiples * step).numpy()).max() < 1e-5
+    assert quantized.symbols.min() == 0
+    assert quantized.symbols.max() < 2**quantized.bits
+    assert (quantized.symbols - quantized.zero_points() == multiples.numpy()).all()
+
+
+def test_a_step_that_needs_more_bits_than_a_symbol_has_is_refused():
+    with pytest.raises(ValueError, match="at most 12"):
+        quantize_by_step(weights(64, 64), 1e-5)
