@@ -151,7 +151,9 @@ class Fresh:
         return Prediction(rgb=rgb, embedding=None)
 
 
-@pytest.mark.parametrize("forward", [reads, uploads, random, counts, Fresh()], ids=str)
+@pytest.mark.parametrize(
+    "forward", [reads, uploads, random, counts, Fresh()], ids=["reads", "uploads", "random", "counts", "fresh"]
+)
 def test_what_cannot_be_captured_is_refused(fake_cuda, forward):
     with pytest.raises(InputError, match="--cuda-graphs"):
         graphed(forward)(query(0.25, 0.5))
