@@ -22,7 +22,7 @@ class ExportOptions:
     psnr_drop: float | None = None
     """Bitstream: reduce the bits of the least sensitive tensors while training PSNR drops by at most this many dB."""
     shrink_epochs: int = 0
-    """Bitstream: train on for so many passes with quantized weights and a price on their bits, for a file of half the
-    size or less; PSNR may drop by --psnr-drop, or 0.5 dB. The run keeps its weights."""
+    """Bitstream: train on for so many passes with quantized weights and a price on their bits, for a file of about half
+    the size; PSNR may drop by --psnr-drop, or 0.5 dB. The run keeps its weights."""
     clip_head: bool = True
     """Bitstream: also store the semantic head, for search."""
