@@ -12,24 +12,7 @@ from .cases import Healthy
 from .commands import NORMALS, SPLATS, VIDEO, Command
 from .games import playing
 from .planting import Loop
-from .plants_b import (
-    COUNTING,
-    DISTILLED,
-    GROWN,
-    HOUSES,
-    LIKES,
-    OBJECT,
-    PAIRS,
-    PLUSH,
-    POINTING,
-    RARE,
-    SIGNALS,
-    STAR,
-    STRIPES,
-    SURFACE,
-    UNFREEZING,
-    WAVES,
-)
+from .plants_b import GROWN, HOUSES, OBJECT, PAIRS, PLUSH, POINTING, SIGNALS, STAR, STRIPES, SURFACE, UNFREEZING, WAVES
 from .resumed import in_two_parts
 from .supervised import Parts
 
@@ -163,10 +146,6 @@ HEALTHY: tuple[Healthy, ...] = (
     DENSITY.healthy("density of houses", log_density),
     UNFREEZING.healthy("stripes unfreezing"),
     POINTING.healthy("pointing"),
-    RARE.healthy("rare stripes weighted"),
-    DISTILLED.healthy("distilled"),
-    COUNTING.healthy("counting"),
-    LIKES.healthy("likes"),
     Healthy(name="corners", train=playing(tasks_b.corner_game), good=0.75),
     PLUSH.healthy("plush"),
     GROWN.healthy("plush grown"),

@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from fieldwatch import Terms
 
-from . import edits, games, scenes, tasks_b, tasks_more
+from . import edits, games, scenes, tasks_b
 from .cases import Plant, Train
 from .commands import NORMALS, SPLATS, VIDEO, Command, last_value, worst_view
 from .planting import Loop, game_plant
@@ -23,10 +23,6 @@ STAR = Loop(task=tasks_b.star_field, good=-0.05)
 HOUSES = Loop(task=tasks_b.houses, good=0.7)
 UNFREEZING = Loop(task=tasks_b.unfreezing, good=85.0)
 POINTING = Loop(task=tasks_b.pointing, good=-0.3)
-RARE = Loop(task=tasks_more.rare_stripes, good=0.95)
-DISTILLED = Loop(task=tasks_more.distilled, good=-0.1)
-COUNTING = Loop(task=tasks_more.counting, good=0.95)
-LIKES = Loop(task=tasks_more.likes, good=0.25)
 
 
 def new_decoder(parts: Parts) -> None:
@@ -170,12 +166,6 @@ LOOPS = (
     HOUSES.plant("houses diverges late", "diverges late", edits.rate_grows(400, 1.04)),
     HOUSES.plant("houses rate jumps", "rate jumps", edits.rate_jumps(450, 500.0)),
     SIGNALS.fresh_optimizer("signals new optimizer after resume", 500, new_optimizer_after(500)),
-    RARE.varied("rare stripes weights upside down", "class weights", partial(tasks_more.rare_stripes, exponent=1.0)),
-    DISTILLED.varied("distilled from chances", "no logarithm", partial(tasks_more.distilled, logarithms=False)),
-    COUNTING.varied(
-        "counting padded on the left", "padding", partial(tasks_more.counting, prompt="padded on the left")
-    ),
-    LIKES.varied("likes ten times over", "overfits", partial(tasks_more.likes, width=24, steps=1200, decay=0.0)),
     game_plant("corners constant latent", "mode collapse", tasks_b.corner_game, games.constant_latent, good=0.75),
     game_plant("corners critic / 500", "mode collapse", tasks_b.corner_game, games.critic_rate(2e-3), good=0.75),
 )
@@ -221,8 +211,6 @@ PIPELINES = (
         "plush one camera turned", "wrong sample", scenes.turn_pose(10, 70.0), names=scenes.plush_names(10)
     ),
     PLUSH.spoilt("plush focal length halved", "focal length", scenes.scale_focal(0.5)),
-    PLUSH.spoilt("plush every second photo upside down", "photos turned", scenes.change_photos(2, scenes.upside_down)),
-    PLUSH.spoilt("plush every second photo magnified", "photos magnified", scenes.change_photos(2, scenes.magnified)),
     PLUSH.spoilt("plush poses shuffled", "poses shuffled", scenes.shuffle_poses(2)),
     PLUSH_VIEWS.spoilt(
         "plush one camera far away", "wrong sample", scenes.move_far(6, 1e6), names=scenes.plush_names(6)
@@ -234,7 +222,6 @@ PIPELINES = (
         PLUSH, words=f"{SPLATS} --schedule-scale 0.06 --longer-side 96 --growth none {SURFACE}"
     ).flagged("plush depth normals x500", "regularizer too strong", "--depth-normal-weight 25"),
     OBJECT.spoilt("object axis y flipped", "wrong axes", scenes.flip_axes(1.0, -1.0, 1.0), repaired=advised_axes),
-    OBJECT.spoilt("object slopes too flat", "slopes too flat", scenes.flatten_normals(0.35)),
     OBJECT.spoilt("object x and y exchanged", "wrong axes", scenes.swap_axes),
     OBJECT.spoilt("object one view of another", "wrong sample", scenes.replace_normals(5, 1), names=("005", "5")),
     OBJECT.spoilt(

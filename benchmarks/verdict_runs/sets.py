@@ -1,6 +1,6 @@
 """All cases by name."""
 
-from . import healthy_a, healthy_b, plants_a, plants_b, set_s
+from . import healthy_a, healthy_b, plants_a, plants_b, set_s, set_t
 from .cases import Healthy, Order, Plant, Train
 from .set_c import healthy as healthy_c
 from .set_c import plants as plants_c
@@ -25,6 +25,7 @@ PLANTS: dict[str, tuple[Plant, ...]] = {
     "g": plants_g.PLANTS,
     "h": plants_h.PLANTS,
     "s": set_s.PLANTS,
+    "t": set_t.PLANTS,
 }
 HEALTHY: dict[str, tuple[Healthy, ...]] = {
     "a": healthy_a.HEALTHY,
@@ -36,6 +37,7 @@ HEALTHY: dict[str, tuple[Healthy, ...]] = {
     "g": healthy_g.HEALTHY,
     "h": healthy_h.HEALTHY,
     "s": set_s.HEALTHY,
+    "t": set_t.HEALTHY,
 }
 
 

@@ -108,11 +108,14 @@ def test_a_steady_step_reads_nothing_that_the_bare_loop_does_not(tmp_path, optio
 
 
 @pytest.mark.parametrize("options", [{"fused": True}, {"foreach": True}, {"foreach": False}], ids=str)
-def test_on_a_cpu_a_steady_step_reads_the_guard_twice_and_each_recorded_value_once(tmp_path, options, recorded):
+def test_on_a_cpu_a_steady_step_reads_three_values_for_the_guard_and_each_recorded_value_once(
+    tmp_path, options, recorded
+):
+    """The guard reads the loss, the norm of the gradients, and its own flag."""
     found = watched(tmp_path / "run", CPU, options)
     # The row of the last step is written after the loop's body, so it is not counted.
     rows = sum(recorded[step] for step in range(STEADY, STEPS - 1))
-    assert found == bare(CPU, options) + 2 * (STEPS - STEADY) + rows
+    assert found == bare(CPU, options) + 3 * (STEPS - STEADY) + rows
 
 
 @pytest.mark.usefixtures("as_on_a_gpu")

@@ -34,7 +34,7 @@ def test_sets_a_and_b_plant_the_same_faults(verdicts):
 
 def test_every_fault_is_planted(verdicts):
     declared = importlib.import_module("verdict_runs.faults").FAULTS.values()
-    assert set(declared) == {plant.fault for each in "ab" for plant in verdicts.PLANTS[each]}
+    assert set(declared) == {plant.fault for each in "abt" for plant in verdicts.PLANTS[each]}
 
 
 def test_only_the_first_finding_above_a_note_can_name_the_cause_first(verdicts, judging):
