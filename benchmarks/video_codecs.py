@@ -21,6 +21,7 @@ linearly in the logarithm of the size. Only the compressed pictures are counted,
 import argparse
 import io
 import math
+import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -219,7 +220,8 @@ def write_pictures(path: Path, frames: Frames, chosen: Sequence[int], bitstream:
     Image.fromarray(np.hstack([frames[worst], ours[worst], other.frames[worst]])).save(path)
     print(
         f"{path}: frame {worst}; truth, network ({size:,} bytes, {psnr(ours[worst], frames[worst]):.2f} dB), "
-        f"x264 ({other.bytes:,} bytes, {psnr(other.frames[worst], frames[worst]):.2f} dB)"
+        f"x264 ({other.bytes:,} bytes, {psnr(other.frames[worst], frames[worst]):.2f} dB)",
+        file=sys.stderr,
     )
 
 
