@@ -41,16 +41,18 @@ def run(tmp_path_factory):
     return open_run(folder / "run")
 
 
-def test_a_shrunk_file_is_smaller_than_one_of_fewer_bits_and_loses_no_more(run, tmp_path):
+def test_a_shrunk_file_is_smaller_than_one_of_fewer_bits_and_spends_the_drop(run, tmp_path):
     before = {name: tensor.clone() for name, tensor in run.model.state_dict().items()}
     fewer = export_bitstream(run, tmp_path / "fewer.fwv", CodecOptions(), psnr_drop=DROP)
     passes = []
     shrunk = export_bitstream(
-        run, tmp_path / "shrunk.fwv", CodecOptions(), psnr_drop=DROP, shrink_epochs=60, stage=passes.append
+        run, tmp_path / "shrunk.fwv", CodecOptions(), psnr_drop=DROP, shrink_epochs=120, stage=passes.append
     )
-    assert shrunk.written.bytes < 0.9 * fewer.written.bytes
-    assert shrunk.drop <= DROP
-    assert sum("pass" in each for each in passes) == 60
+    # Half to two thirds, with other seeds, too.
+    assert shrunk.written.bytes < 0.75 * fewer.written.bytes
+    # The price aims at the drop, and may miss it a little in so few steps; `fieldwatch export` then ends with 1.
+    assert abs(shrunk.drop - DROP) < 0.15
+    assert sum("pass" in each for each in passes) == 120
     # The run keeps its weights.
     assert all(torch.equal(tensor, before[name]) for name, tensor in run.model.state_dict().items())
     # What was written is what is read.

@@ -14,6 +14,7 @@ from fieldwatch.files import output_path
 from fieldwatch.recon.commands.video.options import ExportOptions
 from fieldwatch.recon.pipelines.video import ExportedBitstream, export_bitstream, open_run
 from fieldwatch.recon.pipelines.video.bitstream import CodecOptions
+from fieldwatch.recon.pipelines.video.products import SHRINKING_DROP
 
 COMPARED = (
     ("PSNR train, pooled (dB)", "Eval/Pooled/train_psnr", 3),
@@ -42,6 +43,8 @@ def export_video(chosen: RunFlags, _to: str, out: Path | None, options: ExportOp
         BadInput: the run cannot be opened, or the file cannot be written.
     """
     psnr_drop = options.psnr_drop
+    if psnr_drop is None and options.shrink_epochs:
+        psnr_drop = SHRINKING_DROP
     codec = CodecOptions(bits=options.bits, embedding_bits=options.embedding_bits, with_clip_head=options.clip_head)
     stored = open_stored(partial(open_run, device=chosen.device), chosen.run, chosen.checkpoint)
     path = out or output_path(chosen.run, "products", f"video-{stored.step}.fwv")
