@@ -67,9 +67,10 @@ def export_video(chosen: RunFlags, _to: str, out: Path | None, options: ExportOp
             {"bitstream": path.absolute(), "render it": f"fieldwatch infer video {shlex.quote(str(path))} --mp4"},
         )
     if too_much:
+        other = "--shrink-epochs" if options.shrink_epochs else "--bits"
         lost = f"{exported.drop:.3f} dB, more than --psnr-drop {psnr_drop:g}"
         Terminal(stderr=True).print(
-            Text.assemble((f"the file loses {lost}", "yellow"), ": raise --bits or --psnr-drop"), soft_wrap=True
+            Text.assemble((f"the file loses {lost}", "yellow"), f": raise {other} or --psnr-drop"), soft_wrap=True
         )
     return DROPPED_MORE if too_much else 0
 
