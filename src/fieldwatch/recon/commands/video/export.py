@@ -12,9 +12,8 @@ from fieldwatch import InputError
 from fieldwatch.cli.kit import RunFlags, Terminal, check_writable, open_stored, print_json, print_paths, reading_input
 from fieldwatch.files import output_path
 from fieldwatch.recon.commands.video.options import ExportOptions
-from fieldwatch.recon.pipelines.video import ExportedBitstream, export_bitstream, open_run
+from fieldwatch.recon.pipelines.video import SHRINKING_DROP, ExportedBitstream, export_bitstream, open_run
 from fieldwatch.recon.pipelines.video.bitstream import CodecOptions
-from fieldwatch.recon.pipelines.video.products import SHRINKING_DROP
 
 COMPARED = (
     ("PSNR train, pooled (dB)", "Eval/Pooled/train_psnr", 3),

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from fieldwatch.recon.pipelines.video.playback import Playback, save_picture
     from fieldwatch.recon.pipelines.video.presets import PRESETS
     from fieldwatch.recon.pipelines.video.products import (
+        SHRINKING_DROP,
         EvaluationFiles,
         ExportedBitstream,
         export_bitstream,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "PRESETS",
+    "SHRINKING_DROP",
     "VIDEO_METRICS",
     "VIDEO_RULES",
     "EvaluationFiles",
