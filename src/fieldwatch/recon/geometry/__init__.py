@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         harmonics,
         harmonics_count,
     )
+    from fieldwatch.recon.geometry.spread import evenly_spaced, spread_directions
 from fieldwatch.recon.geometry.rigid_motion import inverse_rigid, rigid, transform_points
 
 __all__ = [
@@ -46,6 +47,7 @@ __all__ = [
     "camera_extent",
     "colors_to_constant",
     "constant_to_colors",
+    "evenly_spaced",
     "exponential",
     "far_cameras",
     "focus_point",
@@ -66,6 +68,7 @@ __all__ = [
     "seen_from_all_sides",
     "similar_cameras",
     "spiral",
+    "spread_directions",
     "target_ball",
     "transform_points",
     "turntable",

@@ -109,21 +109,28 @@ class Camera:
         Args:
             like: tensor with the device and dtype of the result; None means those of the pose.
         """
-        x, y = self.pixel_centers(like).unbind(-1)
-        return torch.stack([(x - self.cx) / self.fx, (y - self.cy) / self.fy, torch.ones_like(x)], -1)
+        return self._at_depth_1(*self.pixel_centers(like).unbind(-1))
 
     def directions_at(self, pixels: Bool[Tensor, "height width"]) -> Float[Tensor, "n 3"]:
         """Return the camera coordinates at depth 1 of some pixel centers, row by row; `directions` returns all."""
         row, column = pixels.nonzero().unbind(-1)
-        x = column.to(self.world_from_camera) + 0.5
-        y = row.to(self.world_from_camera) + 0.5
+        return self._at_depth_1(column.to(self.world_from_camera) + 0.5, row.to(self.world_from_camera) + 0.5)
+
+    def _at_depth_1(self, x: Float[Tensor, "*n"], y: Float[Tensor, "*n"]) -> Float[Tensor, "*n 3"]:
         return torch.stack([(x - self.cx) / self.fx, (y - self.cy) / self.fy, torch.ones_like(x)], -1)
 
     def rays(self) -> tuple[Float[Tensor, "height width 3"], Float[Tensor, "height width 3"]]:
         """Return world-space origins and unit directions of the rays through every pixel center."""
-        rotated = self.directions() @ self.world_from_camera[:3, :3].T
-        directions = rotated / rotated.norm(dim=-1, keepdim=True)
-        return self.position.expand_as(directions), directions
+        return self._rays(self.directions())
+
+    def rays_at(self, pixels: Bool[Tensor, "height width"]) -> tuple[Float[Tensor, "n 3"], Float[Tensor, "n 3"]]:
+        """Return origins and directions of the rays through some pixel centers, row by row; `rays` returns all."""
+        return self._rays(self.directions_at(pixels))
+
+    def _rays(self, directions: Float[Tensor, "*n 3"]) -> tuple[Float[Tensor, "*n 3"], Float[Tensor, "*n 3"]]:
+        rotated = directions @ self.world_from_camera[:3, :3].T
+        unit = rotated / rotated.norm(dim=-1, keepdim=True)
+        return self.position.expand_as(unit), unit
 
     def unproject(self, depth: Float[Tensor, "height width"]) -> Float[Tensor, "height width 3"]:
         """Return the world points at a depth map; `depth` is along the optical axis (z), not along the ray."""

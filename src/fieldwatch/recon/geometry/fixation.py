@@ -10,6 +10,7 @@ from torch import Tensor
 
 from fieldwatch.recon.geometry.cameras import Camera, near_cameras
 from fieldwatch.recon.geometry.paths import focus_point
+from fieldwatch.recon.geometry.spread import spread_directions
 
 _MOST_CAMERAS = 0.8  # fraction of the cameras that must have the center in their image
 _WIDEST_MEAN = math.cos(math.radians(20.0))  # cosine of the mean angle between the view directions and their mean
@@ -62,12 +63,7 @@ def seen_from_all_sides(cameras: Sequence[Camera], center: Float[Tensor, "3"]) -
     towards = torch.nn.functional.normalize(
         torch.stack([camera.position.double().cpu() - center for camera in cameras]), dim=-1
     )
-    # Directions of a spiral, which cover the sphere evenly (Vogel 1979).
-    height = 1 - 2 * (torch.arange(_DIRECTIONS, dtype=torch.float64) + 0.5) / _DIRECTIONS
-    angle = torch.arange(_DIRECTIONS) * math.pi * (3 - math.sqrt(5))
-    flat = (1 - height.square()).sqrt()
-    directions = torch.stack([flat * angle.cos(), flat * angle.sin(), height], -1)
-    return bool(((directions @ towards.T).amax(-1) >= _GRAZING).all())
+    return bool(((spread_directions(_DIRECTIONS) @ towards.T).amax(-1) >= _GRAZING).all())
 
 
 def _inscribed(camera: Camera, center: Float[Tensor, "3"]) -> float:

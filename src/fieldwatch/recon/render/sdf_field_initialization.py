@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from fieldwatch import InputError
+from fieldwatch.recon.geometry import spread_directions
 
 # Range of the number of hidden units.
 _FEWEST = 8
@@ -37,13 +38,13 @@ def sphere_weights(
     if not 0 < sharpness < math.inf:
         raise InputError(f"the sharpness of Softplus must be greater than 0, got {sharpness}")
     rotation = _rotation(generator)
-    directions = _spread(hidden)
+    directions = spread_directions(hidden)
     # The factor is the expected length of three samples of N(0, 2 / hidden).
     first = math.sqrt(6 / hidden) * (directions - directions.mean(dim=0)) @ rotation.T
     zero = torch.zeros(hidden, dtype=torch.float64)
     hidden_layers = [(first, zero)] + [(torch.eye(hidden, dtype=torch.float64), zero) for _ in range(layers - 1)]
     # Propagate values and outward slopes on the sphere; the slope of the input is the direction itself.
-    probes = _spread(_PROBES)
+    probes = spread_directions(_PROBES)
     values = radius * probes
     slopes = probes
     for weight, _ in hidden_layers:
@@ -54,15 +55,6 @@ def sphere_weights(
     scale = 1 / slopes.sum(dim=1).mean()
     last = scale.expand(1, hidden)
     return [*hidden_layers, (last, -(values @ last.T).mean(dim=0))]
-
-
-def _spread(count: int) -> Float64[Tensor, "n 3"]:
-    """Return evenly distributed points on the unit sphere: a Fibonacci lattice."""
-    order = torch.arange(count, dtype=torch.float64)
-    z = 1 - (2 * order + 1) / count
-    angle = order * math.pi * (3 - math.sqrt(5))
-    radius = torch.sqrt(1 - z * z)
-    return torch.stack([radius * torch.cos(angle), radius * torch.sin(angle), z], dim=-1)
 
 
 def _rotation(generator: torch.Generator | None) -> Float64[Tensor, "3 3"]:

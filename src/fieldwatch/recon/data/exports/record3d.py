@@ -15,7 +15,7 @@ import torch
 from fieldwatch.recon.data.exports.axes import number, pose_of
 from fieldwatch.recon.data.exports.error import ExportError
 from fieldwatch.recon.data.exports.model import CameraExport, ExportedCamera
-from fieldwatch.recon.geometry import Lens, LensError, quaternion_to_matrix
+from fieldwatch.recon.geometry import Lens, LensError, evenly_spaced, quaternion_to_matrix
 
 PROGRAM = "Record3D"
 MOST_FRAMES = 300
@@ -49,10 +49,9 @@ def read_record3d(folder: Path) -> CameraExport:
     poses = content["poses"]
     if not isinstance(poses, list) or not poses:
         raise ExportError(f"{file} has no poses: record with camera tracking, and export the capture again")
-    count = min(len(poses), MOST_FRAMES)
-    chosen = [i * len(poses) // count for i in range(count)]
-    skipped = len(poses) - count
-    notes = (f"{count} of {len(poses)} frames are used, at equal distances",) * bool(skipped)
+    chosen = evenly_spaced(range(len(poses)), MOST_FRAMES)
+    skipped = len(poses) - len(chosen)
+    notes = (f"{len(chosen)} of {len(poses)} frames are used, at equal distances",) * bool(skipped)
     return CameraExport(
         program=PROGRAM,
         file=file,

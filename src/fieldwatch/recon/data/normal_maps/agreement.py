@@ -12,6 +12,7 @@ from torch import Tensor
 
 from fieldwatch.recon.data.normal_maps.hull import Hull, sample_view
 from fieldwatch.recon.data.normal_maps.model import NormalView
+from fieldwatch.recon.geometry import evenly_spaced
 
 NormalTransform = Callable[[NormalView, Float[Tensor, "n 3"]], Float[Tensor, "n 3"]]
 """A hypothesis about the axes of normals in the files: converts them to camera axes accordingly."""
@@ -28,9 +29,7 @@ MOST_VIEWS = 40
 
 def spread_views(views: Sequence[NormalView], most: int = MOST_VIEWS) -> Sequence[NormalView]:
     """Return views evenly spread over a set; all of them, if there are at most that many."""
-    if len(views) <= most:
-        return views
-    return [views[number * len(views) // most] for number in range(most)]
+    return evenly_spaced(views, most)
 
 
 def as_read(view: NormalView, normals: Float[Tensor, "n 3"]) -> Float[Tensor, "n 3"]:

@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 
 import torch
-from jaxtyping import Bool, Float
-from torch import Tensor
 
 from fieldwatch.recon.data.normal_maps.findings import MIN_COVERED_SHARE, MIN_VIEWS, NormalCheck, of_views
 from fieldwatch.recon.data.normal_maps.hull import Hull, visual_hull
@@ -55,7 +53,7 @@ def bounds(views: Sequence[NormalView], hull: Hull) -> NormalCheck | None:
 
 def _sphere_miss_share(view: NormalView) -> float:
     """Return the fraction of the rays through a mask that miss the unit sphere."""
-    origins, directions = _rays_through(view, view.mask)
+    origins, directions = view.camera.rays_at(view.mask)
     # The point of each ray nearest to the origin.
     nearest = origins - (origins * directions).sum(-1, keepdim=True) * directions
     return float((nearest.norm(dim=-1) > 1).double().mean()) if len(origins) else 0.0
@@ -109,19 +107,11 @@ def _hull_hit_share(view: NormalView, hull: Hull) -> float:
     places = view.mask.flatten().nonzero()[:, 0]
     chosen = torch.zeros(view.mask.numel(), dtype=torch.bool)
     chosen[places[:: max(len(places) // _RAYS, 1)]] = True
-    origins, directions = _rays_through(view, chosen.reshape(view.mask.shape))
+    origins, directions = view.camera.rays_at(chosen.reshape(view.mask.shape))
     middle = -(origins * directions).sum(-1, keepdim=True)
     along = middle + torch.linspace(-1.75, 1.75, _STEPS, dtype=middle.dtype) * hull.half
     points = origins[:, None] + along[..., None] * directions[:, None]
     return float(hull.contains(points).any(-1).double().mean())
-
-
-def _rays_through(view: NormalView, pixels: Bool[Tensor, "h w"]) -> tuple[Float[Tensor, "n 3"], Float[Tensor, "n 3"]]:
-    """Return world-space origins and unit directions of the rays through some pixels of a view."""
-    camera = view.camera
-    rotated = camera.directions_at(pixels) @ camera.world_from_camera[:3, :3].T
-    directions = rotated / rotated.norm(dim=-1, keepdim=True)
-    return camera.position.expand_as(directions), directions
 
 
 def pixel_center(views: Sequence[NormalView]) -> NormalCheck | None:

@@ -11,6 +11,7 @@ import torch
 
 from fieldwatch import MicroBatches, Run, Step
 from fieldwatch.files import output_names, output_path
+from fieldwatch.recon.geometry import evenly_spaced
 from fieldwatch.recon.mesh import write_mesh
 from fieldwatch.recon.pipelines.normals.config import NormalsConfig
 from fieldwatch.recon.pipelines.normals.evaluate import (
@@ -173,10 +174,8 @@ class PlannedEvaluations:
             write_pictures(run.folder, self._iteration(done), comparison, names[comparison.number])
 
     def _pictured_views(self) -> set[int]:
-        train = self._scene.train
-        count = min(PICTURED_VIEWS, len(self._scene.train))
         # Evenly spaced, so that the images show the object from different sides.
-        return {train[i * len(train) // count] for i in range(count)} | set(self._scene.test[:1])
+        return {*evenly_spaced(self._scene.train, PICTURED_VIEWS), *self._scene.test[:1]}
 
     def _surface(self, run: Run) -> Surface:
         block = self.micro_batches.chunk(BLOCK, least=LEAST_BLOCK)

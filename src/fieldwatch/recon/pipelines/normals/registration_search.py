@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from fieldwatch.recon.data import NormalView, scaled_normal_view
-from fieldwatch.recon.geometry import Camera, exponential, look_at, rigid
+from fieldwatch.recon.geometry import Camera, exponential, look_at, rigid, spread_directions
 from fieldwatch.recon.pipelines.normals.pose_accuracy import rotation_angles
 from fieldwatch.recon.pipelines.normals.registration_shape import Shape, filled, moments
 
@@ -77,7 +77,7 @@ def find_poses(  # noqa: PLR0913  the surface, the view, and the resolution of t
     turned = _turned(view, rolls, window, shape)
     poses = list[Tensor]()
     scores = list[Tensor]()
-    for direction in _spread(directions):
+    for direction in spread_directions(directions, phase=0.5):
         placed = _placed(shape, direction, turned)
         if placed is None:
             continue
@@ -93,16 +93,6 @@ def find_poses(  # noqa: PLR0913  the surface, the view, and the resolution of t
 def rotation_between(one: Float64[Tensor, "4 4"], other: Float64[Tensor, "4 4"]) -> float:
     """Return the angle between the rotations of two poses, degrees."""
     return float(rotation_angles(one[None, :3, :3], other[None, :3, :3])[0])
-
-
-def _spread(count: int) -> Float64[Tensor, "count 3"]:
-    """Return evenly spread directions on a golden-angle spiral over the sphere."""
-    number = torch.arange(count, dtype=torch.float64) + 0.5
-    # Equal steps in height cover equal areas of the sphere (Archimedes).
-    height = 1 - 2 * number / count
-    around = number * math.pi * (3 - math.sqrt(5))
-    flat = (1 - height.square()).sqrt()
-    return torch.stack([flat * around.cos(), flat * around.sin(), height], 1)
 
 
 def _turned(view: NormalView, rolls: int, window: int, shape: Shape) -> _Turned:

@@ -10,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from fieldwatch import InputError, preserve_random_state
+from fieldwatch.recon.geometry import evenly_spaced
 from fieldwatch.recon.losses import Lpips
 from fieldwatch.recon.pipelines.splats.exposure import cross_fitted, exposed
 from fieldwatch.recon.pipelines.splats.model import SplatModel
@@ -222,9 +223,7 @@ def _training_psnr(
 
 def _some_training_photos(scene: Scene) -> list[int]:
     """Return the indices of training photos, evenly spaced, so that all parts of a capture are represented."""
-    train = scene.photos.train
-    count = min(len(train), TRAINING_VIEWS)
-    return [train[i * len(train) // count] for i in range(count)]
+    return evenly_spaced(scene.photos.train, TRAINING_VIEWS)
 
 
 def _mean_color(scene: Scene) -> Float[Tensor, "3"]:

@@ -9,6 +9,7 @@ from torch.optim import Optimizer
 
 from fieldwatch.files import output_names, output_path
 from fieldwatch.recon.data import open_splat_folder, write_gaussian_ply, write_point_ply, write_splat_folder
+from fieldwatch.recon.geometry import evenly_spaced
 from fieldwatch.recon.pipelines.splats.coarse_file import fused_cloud, write_coarse_file
 from fieldwatch.recon.pipelines.splats.config import SplatsConfig
 from fieldwatch.recon.pipelines.splats.model import SplatModel
@@ -124,8 +125,7 @@ def write_geometry(model: SplatModel, scene: Scene, path: Path, *, bands: int = 
     """Write one image with color, depth and normals of a few evenly spaced test views; return its path."""
     indices = scene.photos.test or scene.photos.train
     # Evenly spaced, because consecutive photos show nearly the same view.
-    count = min(len(indices), GEOMETRY_VIEWS)
-    chosen = [indices[i * len(indices) // count] for i in range(count)]
+    chosen = evenly_spaced(indices, GEOMETRY_VIEWS)
     rows = [render_view(model, scene.views[i], bands=bands).beside(scene.photos.names[i]) for i in chosen]
     return save_picture(path, sheet(rows))
 

@@ -17,6 +17,7 @@ from torch.func import functional_call
 
 from fieldwatch import InputError
 from fieldwatch.files import output_path, write_file
+from fieldwatch.recon.geometry import evenly_spaced
 from fieldwatch.recon.pipelines.video.bitstream import (
     CodecOptions,
     WrittenBitstream,
@@ -102,7 +103,7 @@ def write_evaluation(
     scene = run.scene
     embeds = player.origin.embeds
     subject = _subject(run, embed=embeds)
-    frames = _evenly([*scene.split.train, *scene.split.val], positions_frames)
+    frames = evenly_spaced(sorted([*scene.split.train, *scene.split.val]), positions_frames)
     # The worst frames are rendered outside: there are few of them.
     with _with_progress(run.model, on_frame):
         evaluation = evaluate(run.model, scene, embed=embeds)
@@ -314,7 +315,7 @@ def _allocate(run: StoredVideoRun, most: int, psnr_drop: float, share: float) ->
     """Allocate bits per tensor of the pixel path, within a fraction of the squared error that the PSNR drop allows."""
     batches = [
         run.scene.batch(run.model.unit, run.scene.units(run.model.unit, [index]), with_frames=run.model.needs_frames)
-        for index in _evenly(run.scene.split.train, ALLOCATION_FRAMES)
+        for index in evenly_spaced(sorted(run.scene.split.train), ALLOCATION_FRAMES)
     ]
 
     def error(weights: Mapping[str, Tensor]) -> float:
@@ -334,14 +335,6 @@ def _allocate(run: StoredVideoRun, most: int, psnr_drop: float, share: float) ->
         # A drop of d dB multiplies the squared error by 10^(d / 10); the increase is the budget.
         budget = error(state) * (10 ** (psnr_drop / 10) - 1) * share
     return allocate_bits(state, error, budget, least=min(2, most), most=most)
-
-
-def _evenly(frames: Sequence[int], count: int) -> list[int]:
-    """Return at most ``count`` of the frames, in order, evenly spaced."""
-    # Sorted, because the split may have been made in shuffled order.
-    ordered = sorted(frames)
-    count = min(count, len(ordered))
-    return [ordered[i * len(ordered) // count] for i in range(count)]
 
 
 def _write_json(path: Path, content: Mapping[str, Any]) -> None:
