@@ -12,7 +12,7 @@ from fieldwatch import InputError
 from fieldwatch.cli.kit import RunFlags, Terminal, check_writable, open_stored, print_json, print_paths, reading_input
 from fieldwatch.files import output_path
 from fieldwatch.recon.commands.video.options import ExportOptions
-from fieldwatch.recon.pipelines.video import SHRINKING_DROP, ExportedBitstream, export_bitstream, open_run
+from fieldwatch.recon.pipelines.video import ExportedBitstream, export_bitstream, open_run
 from fieldwatch.recon.pipelines.video.bitstream import CodecOptions
 
 COMPARED = (
@@ -41,9 +41,6 @@ def export_video(chosen: RunFlags, _to: str, out: Path | None, options: ExportOp
     Raises:
         BadInput: the run cannot be opened, or the file cannot be written.
     """
-    psnr_drop = options.psnr_drop
-    if psnr_drop is None and options.shrink_epochs:
-        psnr_drop = SHRINKING_DROP
     codec = CodecOptions(bits=options.bits, embedding_bits=options.embedding_bits, with_clip_head=options.clip_head)
     stored = open_stored(partial(open_run, device=chosen.device), chosen.run, chosen.checkpoint)
     path = out or output_path(chosen.run, "products", f"video-{stored.step}.fwv")
@@ -53,10 +50,16 @@ def export_video(chosen: RunFlags, _to: str, out: Path | None, options: ExportOp
         check_writable(path.parent)
         with console.status("exporting") as status:
             exported = export_bitstream(
-                stored, path, codec, psnr_drop=psnr_drop, shrink_epochs=options.shrink_epochs, stage=status.update
+                stored,
+                path,
+                codec,
+                psnr_drop=options.psnr_drop,
+                shrink_epochs=options.shrink_epochs,
+                stage=status.update,
             )
     # The file is kept either way; the exit code reports that the goal was missed.
-    too_much = psnr_drop is not None and exported.drop > psnr_drop
+    allowed = exported.allowed_drop
+    too_much = allowed is not None and exported.drop > allowed
     if chosen.json:
         print_json({"run": chosen.run, "step": stored.step, **figures(exported)})
     else:
@@ -67,7 +70,7 @@ def export_video(chosen: RunFlags, _to: str, out: Path | None, options: ExportOp
         )
     if too_much:
         other = "--shrink-epochs" if options.shrink_epochs else "--bits"
-        lost = f"{exported.drop:.3f} dB, more than --psnr-drop {psnr_drop:g}"
+        lost = f"{exported.drop:.3f} dB, more than --psnr-drop {allowed:g}"
         Terminal(stderr=True).print(
             Text.assemble((f"the file loses {lost}", "yellow"), f": raise {other} or --psnr-drop"), soft_wrap=True
         )

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from fieldwatch.recon.pipelines.video.playback import Playback, save_picture
     from fieldwatch.recon.pipelines.video.presets import PRESETS
     from fieldwatch.recon.pipelines.video.products import (
-        SHRINKING_DROP,
         EvaluationFiles,
         ExportedBitstream,
         export_bitstream,
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "PRESETS",
-    "SHRINKING_DROP",
     "VIDEO_METRICS",
     "VIDEO_RULES",
     "EvaluationFiles",

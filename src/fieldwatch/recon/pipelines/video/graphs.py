@@ -215,9 +215,11 @@ def _pattern(like: Tensor, number: int) -> Tensor:
 
 def _close(wanted: Tensor | None, found: Tensor | None) -> bool:
     if wanted is None or found is None:
-        return wanted is found
-    largest = float(wanted.abs().max()) if wanted.numel() else 0.0
-    return not wanted.numel() or float((wanted - found.detach()).abs().max()) <= _CLOSE * largest
+        # Parameters without a gradient have none in either.
+        return wanted is None and found is None
+    if not wanted.numel():
+        return True
+    return float((wanted - found.detach()).abs().max()) <= _CLOSE * float(wanted.abs().max())
 
 
 def _refuse_other_sizes(known: Sequence[Tensor], inputs: Sequence[Tensor]) -> None:

@@ -1,16 +1,17 @@
 """Loss terms of a video network, and the tags under which they are recorded."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.func import functional_call
 
 from fieldwatch import Terms, Window
 from fieldwatch.recon.losses import cosine_error, pixel_loss
 from fieldwatch.recon.pipelines.video.config import VideoConfig
-from fieldwatch.recon.pipelines.video.models import Prediction
+from fieldwatch.recon.pipelines.video.models import Prediction, VideoModel
 from fieldwatch.recon.pipelines.video.quality import psnr_from_mse
 from fieldwatch.recon.pipelines.video.scene import VideoBatch
 from fieldwatch.recon.transfers import constant, upload
@@ -58,6 +59,16 @@ def unit_errors(prediction: Prediction, batch: VideoBatch) -> Float[Tensor, " un
     """Return the mean squared error of each unit, detached; used for spike detection and per-batch PSNR."""
     with torch.no_grad():
         return (prediction.rgb - batch.rgb).square().mean(dim=(1, 2, 3))
+
+
+@torch.no_grad()
+def squared_error(model: VideoModel, weights: Mapping[str, Tensor], batches: Iterable[VideoBatch]) -> float:
+    """Return the mean squared error of a network with other weights, over batches of equal size."""
+    errors = [
+        (functional_call(model, dict(weights), (batch.query,), {"embed": False}).rgb - batch.rgb).square().mean()
+        for batch in batches
+    ]
+    return float(torch.stack(errors).mean())
 
 
 def batch_metrics(

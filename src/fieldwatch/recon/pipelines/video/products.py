@@ -13,7 +13,6 @@ import orjson
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.func import functional_call
 
 from fieldwatch import InputError
 from fieldwatch.files import output_path, write_file
@@ -30,6 +29,7 @@ from fieldwatch.recon.pipelines.video.bitstream.codec import CLIP_HEAD, ENCODER
 from fieldwatch.recon.pipelines.video.embeddings import draw_map, fit_map, map_notes, verify_embeddings
 from fieldwatch.recon.pipelines.video.evaluation import VideoEvaluation, evaluate, render_frame
 from fieldwatch.recon.pipelines.video.models import VideoModel
+from fieldwatch.recon.pipelines.video.objective import squared_error
 from fieldwatch.recon.pipelines.video.playback import Playback, origin_config, save_picture
 from fieldwatch.recon.pipelines.video.shrinking import refuse_shrinking, shrink
 from fieldwatch.recon.pipelines.video.stored import StoredVideoRun
@@ -132,6 +132,7 @@ class ExportedBitstream:
         after: metrics of the file, decoded from disk.
         frames_per_second: median decoding speed of the whole clip, frame by frame.
         loading_seconds: time to read, decode and build the network.
+        allowed_drop: how much pooled PSNR (dB) the training frames were allowed to lose; None for any.
     """
 
     written: WrittenBitstream
@@ -141,6 +142,7 @@ class ExportedBitstream:
     after: Mapping[str, float]
     frames_per_second: float
     loading_seconds: float
+    allowed_drop: float | None = None
 
     @property
     def drop(self) -> float:
@@ -185,14 +187,15 @@ def export_bitstream(  # noqa: PLR0913  a run and a file; the rest are options w
         raise InputError(f"--shrink-epochs must be at least 0, got {shrink_epochs}")
     if shrink_epochs:
         refuse_shrinking(run, with_clip_head=embeds)
+        psnr_drop = SHRINKING_DROP if psnr_drop is None else psnr_drop
     stage("evaluating the checkpoint")
     # With the same head as the file, so that both sets of metrics are comparable.
     before = evaluate(run.model, run.scene, embed=embeds).metrics
-    if shrink_epochs:
-        drop = SHRINKING_DROP if psnr_drop is None else psnr_drop
-        shrunk = shrink(run, epochs=shrink_epochs, psnr_drop=drop, on_epoch=stage)
+    if psnr_drop is not None and shrink_epochs:
+        shrunk = shrink(run, epochs=shrink_epochs, psnr_drop=psnr_drop, on_epoch=stage)
         stage("writing, decoding and evaluating the file")
-        return _write_and_measure(run, path, replace(options, steps=shrunk.steps), before, shrunk.state)
+        exported = _write_and_measure(run, path, replace(options, steps=shrunk.steps), before, shrunk.state)
+        return replace(exported, allowed_drop=psnr_drop)
     attempt = 0
     while True:
         if psnr_drop is not None:
@@ -204,7 +207,7 @@ def export_bitstream(  # noqa: PLR0913  a run and a file; the rest are options w
         # The allocation estimates the drop from single tensors on a few frames, so the actual drop is measured, and
         # the budget halved if it is too large.
         if psnr_drop is None or exported.drop <= psnr_drop or attempt == ATTEMPTS:
-            return exported
+            return replace(exported, allowed_drop=psnr_drop)
 
 
 def decoding_speed(player: Playback, repeats: int = DECODES) -> float:
@@ -319,11 +322,7 @@ def _allocate(run: StoredVideoRun, most: int, psnr_drop: float, share: float) ->
     ]
 
     def error(weights: Mapping[str, Tensor]) -> float:
-        predictions = [functional_call(run.model, dict(weights), (batch.query,), {"embed": False}) for batch in batches]
-        errors = [
-            (prediction.rgb - batch.rgb).square().mean() for prediction, batch in zip(predictions, batches, strict=True)
-        ]
-        return float(torch.stack(errors).mean())
+        return squared_error(run.model, weights, batches)
 
     state = {
         # Neither is used for rendering: the file has codes instead of the encoder, and the head does not affect pixels.
@@ -331,9 +330,8 @@ def _allocate(run: StoredVideoRun, most: int, psnr_drop: float, share: float) ->
         for name, tensor in run.model.state_dict().items()
         if not name.startswith((ENCODER, CLIP_HEAD))
     }
-    with torch.no_grad():
-        # A drop of d dB multiplies the squared error by 10^(d / 10); the increase is the budget.
-        budget = error(state) * (10 ** (psnr_drop / 10) - 1) * share
+    # A drop of d dB multiplies the squared error by 10^(d / 10); the increase is the budget.
+    budget = error(state) * (10 ** (psnr_drop / 10) - 1) * share
     return allocate_bits(state, error, budget, least=min(2, most), most=most)
 
 

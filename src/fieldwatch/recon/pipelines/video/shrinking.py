@@ -19,8 +19,9 @@ from torch.func import functional_call
 from fieldwatch import InputError
 from fieldwatch.recon.pipelines.video.bitstream.codec import CLIP_HEAD
 from fieldwatch.recon.pipelines.video.bitstream.tensors import FEWEST
-from fieldwatch.recon.pipelines.video.objective import unit_errors, video_terms
+from fieldwatch.recon.pipelines.video.objective import squared_error, unit_errors, video_terms
 from fieldwatch.recon.pipelines.video.scene import VideoScene
+from fieldwatch.recon.pipelines.video.schedule import Schedule
 from fieldwatch.recon.pipelines.video.start import prepare_scene
 from fieldwatch.recon.pipelines.video.stored import StoredVideoRun
 
@@ -35,6 +36,7 @@ _LEAST_SPREAD = 0.03  # mean magnitude of multiples, below which a tensor is pra
 _GAIN = 1.0  # change of the logarithm of the price per pass, for a squared error off by a factor of e
 _MOST_CHANGE = 0.3  # of the logarithm of the price per pass
 _SLACK = 1.5  # dB by which large learning rates raise the error, which falls with them
+_DECAY = Schedule(shape="cosine", up=0.0)  # of what falls from its first value
 _TRIED_FROM = 2 / 3  # fraction of the passes after which every one is tried as the result
 
 
@@ -100,12 +102,13 @@ def shrink(
     units = scene.units(run.model.unit, scene.trained_frames)
     total = epochs * math.ceil(len(units) / run.config.batch)
     schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimizer, lambda done: _LAST_RATE + (1 - _LAST_RATE) * _decay(done / total)
+        optimizer, lambda done: _LAST_RATE + (1 - _LAST_RATE) * _DECAY.factor(done / total)
     )
     pixels = run.scene.geometry.frames * run.scene.geometry.height * run.scene.geometry.width
     allowed = _squared_error(run, run.model.state_dict()) * 10 ** (psnr_drop / 10)
     price: float | None = None
-    best: tuple[bool, float, ShrunkNetwork] | None = None
+    best = _rounded(run, weights, logs)
+    best_rank = (True, math.inf)
     for epoch in range(epochs):
         errors: list[Tensor] = []
         order = units[torch.randperm(len(units), generator=generator)]
@@ -130,17 +133,26 @@ def shrink(
         if price is None or not math.isfinite(reached):
             raise FloatingPointError(f"the loss is not finite in pass {epoch + 1} of --shrink-epochs {epochs}")
         done = (epoch + 1) / epochs
-        change = _GAIN * math.log(allowed * 10 ** (_SLACK / 10 * _decay(done)) / reached)
+        change = _GAIN * math.log(allowed * 10 ** (_SLACK / 10 * _DECAY.factor(done)) / reached)
         price *= math.exp(min(max(change, -_MOST_CHANGE), _MOST_CHANGE))
         if done > _TRIED_FROM:
             found = _rounded(run, weights, logs)
             size = sum(float(laplace_bits(found.state[name] / step).sum()) for name, step in found.steps.items())
-            is_worse = _squared_error(run, found.state) > allowed
             # The smallest one that is good enough; if there is none, the last one.
-            if best is None or is_worse < best[0] or (is_worse == best[0] and (is_worse or size < best[1])):
-                best = is_worse, size, found
+            is_worse = _squared_error(run, found.state) > allowed
+            rank = (is_worse, 0.0 if is_worse else size)
+            if rank <= best_rank:
+                best_rank = rank
+                best = found
         on_epoch(f"shrinking, pass {epoch + 1} of {epochs}: {-10 * math.log10(reached):.2f} dB")
-    return best[2] if best is not None else _rounded(run, weights, logs)
+    return best
+
+
+def _squared_error(run: StoredVideoRun, state: Mapping[str, Tensor]) -> float:
+    """Return the mean squared error of a network over the training frames, which are assembled one by one."""
+    unit = run.model.unit
+    frames = (run.scene.batch(unit, run.scene.units(unit, [index])) for index in run.scene.split.train)
+    return squared_error(run.model, state, frames)
 
 
 def laplace_bits(multiples: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
@@ -185,11 +197,6 @@ def _round(multiples: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
     return multiples + (multiples.round() - multiples).detach()
 
 
-def _decay(progress: float) -> float:
-    """Return a factor that falls from 1 to 0 along a cosine."""
-    return 0.5 * (1 + math.cos(math.pi * progress))
-
-
 def _rounded(run: StoredVideoRun, weights: Mapping[str, Tensor], logs: Mapping[str, Tensor]) -> ShrunkNetwork:
     """Return the network as a file will hold it."""
     with torch.no_grad():
@@ -198,14 +205,3 @@ def _rounded(run: StoredVideoRun, weights: Mapping[str, Tensor], logs: Mapping[s
         steps = {name: max(float(log.exp()), least[name]) for name, log in logs.items()}
         found = {name: (weight / steps[name]).round() * steps[name] for name, weight in weights.items()}
     return ShrunkNetwork(state={**run.model.state_dict(), **found}, steps=steps)
-
-
-@torch.no_grad()
-def _squared_error(run: StoredVideoRun, state: Mapping[str, Tensor]) -> float:
-    """Return the mean squared error of a network over the training frames."""
-    errors: list[Tensor] = []
-    for index in run.scene.split.train:
-        batch = run.scene.batch(run.model.unit, run.scene.units(run.model.unit, [index]))
-        prediction = functional_call(run.model, dict(state), (batch.query,), {"embed": False})
-        errors.append(unit_errors(prediction, batch).mean())
-    return float(torch.stack(errors).mean())
