@@ -86,23 +86,18 @@ class ParameterGroups:
         # Parameters found earlier stay in their group, even if they have been frozen since.
         previous = {(id(container), key) for slots in self._slots.values() for container, key in slots}
         # So do those that an optimizer holds: once they are unfrozen, their gradients are those of their group.
-        held = {
-            id(parameter)
+        stepped = [
+            _Slot(group["params"], i)
             for optimizer in self._optimizers
             for group in optimizer.param_groups
-            for parameter in group["params"]
-        }
+            for i in range(len(group["params"]))
+        ]
+        held = {id(container[key]) for container, key in stepped}
         slots = {name: _slots_of(owner, previous, held) for name, owner in self._owners.items()}
         self._slots = {name: found for name, found in slots.items() if found}
         group_of = self._refuse_overlap()
         # Optimizers may also step unwatched parameters: collect those in a separate group.
-        unwatched = [
-            _Slot(group["params"], i)
-            for optimizer in self._optimizers
-            for group in optimizer.param_groups
-            for i, parameter in enumerate(group["params"])
-            if id(parameter) not in group_of
-        ]
+        unwatched = [slot for slot in stepped if id(slot.container[slot.key]) not in group_of]
         if unwatched:
             self._slots[OTHER] = unwatched
         self._all_slots = [slot for found in self._slots.values() for slot in found]

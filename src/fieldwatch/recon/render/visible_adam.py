@@ -49,10 +49,14 @@ class _Row(NamedTuple):
         return cls(parameter.detach(), gradient, state, group["betas"], group["lr"], group["eps"])
 
 
+def _update(rows: list[_Row], visible: Bool[Tensor, " n"] | None, refused: Tensor | None) -> None:
+    """Update the visible rows of parameters by the GPU kernel."""
+    for start in range(0, len(rows), MOST_LISTED):
+        _launch(rows[start : start + MOST_LISTED], visible, refused)
+
+
 def _launch(rows: list[_Row], visible: Bool[Tensor, " n"] | None, refused: Tensor | None) -> None:
-    """Update the visible rows of up to `MOST_LISTED` parameters by the GPU kernel."""
-    if not rows:
-        return
+    """Update those of up to `MOST_LISTED` parameters, at least one."""
     sizes = [row.parameter.numel() for row in rows]
     ends = list(itertools.accumulate(-(-size // _THREADS) for size in sizes))
     widths = [row.parameter[:1].numel() if row.parameter.dim() else 1 for row in rows]
@@ -143,8 +147,7 @@ class VisibleAdam(Optimizer):
         group_of = {parameter: group for group in self.param_groups for parameter in group["params"]}
         rows = [_Row.of(each, self._state_of(each, each.device), group_of[each]) for each in parameters if each.numel()]
         mask = self._mask(parameters[0])
-        for start in range(0, len(rows), MOST_LISTED):
-            _launch(rows[start : start + MOST_LISTED], mask, refused)
+        _update(rows, mask, refused)
 
     def _mask(self, parameter: Tensor) -> Bool[Tensor, " n"] | None:
         visible = self.visible
@@ -248,8 +251,7 @@ class OneLaunchAdam(torch.optim.Adam):
         if closure is not None or not parameters or not plain or not all(map(_has_kernel, parameters)):
             return super().step(closure)
         rows = [_Row.of(each, self._state_with(each), group_of[each]) for each in parameters if each.numel()]
-        for start in range(0, len(rows), MOST_LISTED):
-            _launch(rows[start : start + MOST_LISTED], None, getattr(self, "found_inf", None))
+        _update(rows, None, getattr(self, "found_inf", None))
         return None
 
     def _state_with(self, parameter: Tensor) -> dict[str, Any]:

@@ -9,7 +9,6 @@ from torch import Tensor, nn
 
 from fieldwatch.recon.pipelines.splats.bands import render_in_bands
 from fieldwatch.recon.pipelines.splats.exposure import Exposures
-from fieldwatch.recon.pipelines.splats.gaussians import Gaussians
 from fieldwatch.recon.pipelines.splats.mip_filter import MipFilter
 from fieldwatch.recon.pipelines.splats.renderable import RenderableGaussians
 from fieldwatch.recon.render import DepthMode, RenderOutput, View, apply_3d_filter
@@ -63,11 +62,7 @@ class SplatModel(Generic[GaussiansT]):
 
     def shapes(self) -> Shapes:
         """Return scales and opacities as rendered, that is, after the 3D filter if there is one."""
-        gaussians = self.gaussians
-        if isinstance(gaussians, Gaussians):
-            scales, opacities = gaussians.shapes()
-        else:
-            scales, opacities = gaussians.scales, gaussians.opacities
+        scales, opacities = self.gaussians.shapes()
         return (scales, opacities) if self.mip is None else apply_3d_filter(scales, opacities, self.mip.widths)
 
     def render(  # noqa: PLR0913  independent outputs and options

@@ -38,6 +38,10 @@ class RenderableGaussians(Protocol):
         """Opacities, 0 .. 1."""
         ...
 
+    def shapes(self) -> tuple[Float[Tensor, "n 3"], Float[Tensor, " n"]]:
+        """Return scales and opacities."""
+        ...
+
     @property
     def harmonics(self) -> tuple[Float[Tensor, "n 1 3"], Float[Tensor, "n functions 3"]]:
         """SH coefficients of degree 0 and of the higher degrees."""

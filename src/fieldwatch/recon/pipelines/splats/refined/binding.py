@@ -195,6 +195,10 @@ class BoundGaussians(nn.Module):
         """Opacities, 0 .. 1."""
         return self.opacity_logits.sigmoid()
 
+    def shapes(self) -> tuple[Float[Tensor, "n 3"], Float[Tensor, " n"]]:
+        """Return scales and opacities."""
+        return self.scales, self.opacities
+
     @property
     def quaternions(self) -> Float[Tensor, "n 4"]:
         """Rotations from each Gaussian's axes to the world as quaternions w, x, y, z of any length except 0."""
