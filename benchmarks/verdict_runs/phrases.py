@@ -1,5 +1,6 @@
 """Kinds of faults, and the words that a reader would accept for a fact, as sets d to f use them."""
 
+from verdict_runs.cases import Fault
 from verdict_runs.scripts import Fix, Named
 
 WORSE = "wrong targets or inputs"
@@ -12,6 +13,9 @@ NUMBERS = "numbers of the machine"
 RESUME = "continued wrongly"
 SEEN = "training sees the answer"
 BACKWARD = "wrong sign or order"
+# Of the pipelines.
+ALL = "all photos, maps or frames"
+SETTINGS = "settings of a pipeline"
 
 # The words for a symptom are in all causes of their kind.
 STUCK = (
@@ -39,3 +43,8 @@ COLLAPSE = r"collaps|diversity|spread|modes?\b|degenerat|entropy|determinis"
 def named(kind: str, cause: str, *fixes: str, names: tuple[str, ...] = ()) -> Named:
     """Return a fault that any of some fixes mends by leaving it out."""
     return Named(kind=kind, cause=cause, fixes=tuple(Fix(words=words) for words in fixes), names=names)
+
+
+def fault(kind: str, cause: str, remedy: str) -> Fault:
+    """Return a fault of a pipeline, of which the words for a poor result count as well."""
+    return Fault(kind=kind, cause=rf"{cause}|mean colou?r|random|{GAP}|{STUCK}", remedy=remedy)

@@ -223,6 +223,11 @@ def change_photos(every: int, change: Callable[[np.ndarray], np.ndarray]) -> Spo
     return spoil
 
 
+def photos_of(scene: Path) -> list[Path]:
+    """Return the photos of a scene in order."""
+    return sorted((scene / "images").iterdir())
+
+
 def upside_down(pixels: np.ndarray) -> np.ndarray:
     """Turn a picture by half a turn."""
     return pixels[::-1, ::-1]

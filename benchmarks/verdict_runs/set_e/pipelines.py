@@ -10,12 +10,13 @@ from PIL import Image
 from verdict_runs import scenes
 from verdict_runs.cases import Fault, Healthy, Plant
 from verdict_runs.commands import NORMALS, SPLATS, VIDEO, Command, last_value, spot_normals, worst_view
+from verdict_runs.phrases import ALL
 from verdict_runs.scenes import Spoil, normal_files, read_registered, write_registered
 
 Array = np.ndarray
 
 WORSE = r"worse|held.?out|mean colou?r|random|baseline|trivial|not (fall|decreas|improv)"
-ALL = "all photos, maps or frames"
+
 PHOTO = Fault(
     kind="one photo, map or frame",
     cause=r"sample|view|photo|frame|camera|mask|picture|image",
@@ -41,11 +42,6 @@ def each_photo(change: Callable[[int, Array], Array], count: int) -> Spoil:
 def exposed(index: int, pixels: Array) -> Array:
     """Return a photo as an automatic exposure takes it, which changes from photo to photo."""
     return pixels * (0.35, 1.0, 1.9, 0.6, 1.4)[index % 5]
-
-
-def turned(pixels: Array) -> Array:
-    """Return a picture upside down."""
-    return pixels[::-1, ::-1]
 
 
 def blurred(pixels: Array) -> Array:
@@ -122,7 +118,9 @@ HARE_FRAMES = dataclasses.replace(HARE, figure=last_value("Eval/PSNR_Stats/train
 
 
 PIPELINES: tuple[Plant, ...] = (
-    ROOM_VIEWS.spoilt("room one photo upside down", PHOTO, scenes.change_photo(6, turned), names=("view_006",)),
+    ROOM_VIEWS.spoilt(
+        "room one photo upside down", PHOTO, scenes.change_photo(6, scenes.upside_down), names=("view_006",)
+    ),
     ROOM.spoilt(
         "room exposure from photo to photo",
         Fault(

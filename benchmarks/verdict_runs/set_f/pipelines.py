@@ -9,12 +9,10 @@ from PIL import Image
 from verdict_runs import scenes
 from verdict_runs.cases import Fault, Healthy, Plant
 from verdict_runs.commands import NORMALS, SPLATS, VIDEO, Command, spot_normals
-from verdict_runs.phrases import BLOWN, DEAD, LOUD, RATE
+from verdict_runs.phrases import ALL, BLOWN, DEAD, LOUD, RATE, SETTINGS
 
 Array = np.ndarray
 
-ALL = "all photos, maps or frames"
-SETTINGS = "settings of a pipeline"
 WORSE = r"worse|held.?out|mean colou?r|random|baseline|trivial|not (fall|decreas|improv)"
 
 

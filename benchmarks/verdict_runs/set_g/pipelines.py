@@ -7,23 +7,15 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageFilter
 
-from verdict_runs.cases import Fault, Healthy, Plant
+from verdict_runs.cases import Healthy, Plant
 from verdict_runs.commands import NORMALS, SPLATS, VIDEO, Command, run_command
-from verdict_runs.phrases import GAP, LOUD, STUCK
-from verdict_runs.scenes import Spoil, normal_files, read_registered, write_registered
+from verdict_runs.phrases import ALL, LOUD, SETTINGS, fault
+from verdict_runs.scenes import Spoil, normal_files, photos_of, read_registered, write_registered
 from verdict_runs.set_c.data import yard
 
 Array = np.ndarray
 
-ALL = "all photos, maps or frames"
-SETTINGS = "settings of a pipeline"
-WORSE = rf"mean colou?r|random|{GAP}|{STUCK}"
 POSE = r"pose|camera|reproject|registered|match|cover|view|quaternion|rotation|convention"
-
-
-def fault(kind: str, cause: str, remedy: str) -> Fault:
-    """Return a fault of which the words for a poor result count as well."""
-    return Fault(kind=kind, cause=rf"{cause}|{WORSE}", remedy=remedy)
 
 
 # Photos
@@ -38,11 +30,6 @@ def scalar_last(scene: Path) -> None:
     write_registered(scene, records)
 
 
-def photos(scene: Path) -> list[Path]:
-    """Return the photos of a scene in order."""
-    return sorted((scene / "images").iterdir())
-
-
 def rewrite(path: Path, change: Callable[[Array], Array]) -> None:
     """Change the pixels of a picture, given as float array of 0 to 1."""
     with Image.open(path) as image:
@@ -53,7 +40,7 @@ def rewrite(path: Path, change: Callable[[Array], Array]) -> None:
 
 def held_upside_down(scene: Path) -> None:
     """Turn two of five photos, as of a phone that was held upside down and whose photos lost that note."""
-    for i, path in enumerate(photos(scene)):
+    for i, path in enumerate(photos_of(scene)):
         if i % 5 in {1, 3}:
             rewrite(path, lambda pixels: pixels[::-1, ::-1])
 
@@ -71,7 +58,7 @@ def passers_by(scene: Path) -> None:
             changed[top : top + 2 * height // 3, left : left + width // 4] = draw.random(3)
         return changed
 
-    for path in photos(scene):
+    for path in photos_of(scene):
         rewrite(path, crossed)
 
 
@@ -85,13 +72,13 @@ def zoomed(scene: Path) -> None:
         part = Image.fromarray((255 * pixels[top : height - top, left : width - left]).astype(np.uint8))
         return np.asarray(part.resize((width, height), Image.Resampling.BICUBIC), np.float32) / 255
 
-    for path in photos(scene)[1::2]:
+    for path in photos_of(scene)[1::2]:
         rewrite(path, middle)
 
 
 def halved(scene: Path) -> None:
     """Shrink the photos to half the size of their cameras."""
-    for path in photos(scene):
+    for path in photos_of(scene):
         with Image.open(path) as image:
             small = image.resize((image.width // 2, image.height // 2), Image.Resampling.BOX)
         path.unlink()

@@ -14,16 +14,13 @@ from fieldwatch.recon.data.colmap import write_colmap
 from fieldwatch.recon.data.photos import PhotoPixels
 from fieldwatch.recon.geometry import Camera, look_at
 from verdict_runs import scenes
-from verdict_runs.cases import Fault, Healthy, Plant
+from verdict_runs.cases import Healthy, Plant
 from verdict_runs.commands import NORMALS, SPLATS, VIDEO, Command, run_command, spot_normals
-from verdict_runs.phrases import BLOWN, GAP, LOUD, STUCK
-from verdict_runs.scenes import Spoil, normal_files, observe, read_registered, write_registered
+from verdict_runs.phrases import ALL, BLOWN, LOUD, SETTINGS, fault
+from verdict_runs.scenes import Spoil, normal_files, observe, photos_of, read_registered, write_registered
 
 Array = np.ndarray
 
-ALL = "all photos, maps or frames"
-SETTINGS = "settings of a pipeline"
-WORSE = rf"mean colou?r|random|{GAP}|{STUCK}"
 POSE = r"pose|camera|reproject|registered|match|cover|view|convention"
 
 
@@ -31,11 +28,6 @@ HELD_OUT = 4
 """Every fourth photo is held out; photos are spoilt for the training alone, so that the figure is of sound ones."""
 HELD_FRAME = 7
 """Of eight frames, this one is held out."""
-
-
-def fault(kind: str, cause: str, remedy: str) -> Fault:
-    """Return a fault of which the words for a poor result count as well."""
-    return Fault(kind=kind, cause=rf"{cause}|{WORSE}", remedy=remedy)
 
 
 # Photos
@@ -142,17 +134,12 @@ def written_anew(other: Spoil) -> Spoil:
     def spoil(scene: Path) -> None:
         beside = scene.parent / "other"
         other(beside)
-        for i, path in enumerate(photos(scene)):
+        for i, path in enumerate(photos_of(scene)):
             if i % HELD_OUT:
                 shutil.copyfile(beside / "images" / path.name, path)
         shutil.rmtree(beside)
 
     return spoil
-
-
-def photos(scene: Path) -> list[Path]:
-    """Return the photos of a scene in order."""
-    return sorted((scene / "images").iterdir())
 
 
 def redraw(path: Path, change: Callable[[Image.Image], Image.Image]) -> None:
@@ -174,7 +161,7 @@ def walked_fast(scene: Path) -> None:
         mean = np.mean([np.roll(pixels, by, axis=1) for by in range(-reach, reach + 1)], axis=0)
         return Image.fromarray(np.rint(mean).astype(np.uint8))
 
-    for i, path in enumerate(photos(scene)):
+    for i, path in enumerate(photos_of(scene)):
         if i % HELD_OUT:
             redraw(path, blurred)
 
@@ -189,7 +176,7 @@ def strap(scene: Path) -> None:
         pen.polygon([(left, 0), (left + 0.34 * width, 0), (left + 0.2 * width, height)], fill=(18, 16, 20))
         return image
 
-    for i, path in enumerate(photos(scene)):
+    for i, path in enumerate(photos_of(scene)):
         if i % HELD_OUT:
             redraw(path, lambda image, i=i: hung(image, i))
 
