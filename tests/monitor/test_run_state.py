@@ -47,7 +47,6 @@ def plant(tmp_path, other):
         folder = tmp_path / "run"
         folder.mkdir()
         pid = segment.pop("pid", other.pid)
-        segments = ({**new_segment(0), "pid": pid, **segment},)
         steps = np.arange(20)
         values = np.ones((20, 1))
         block = Block(
@@ -63,6 +62,8 @@ def plant(tmp_path, other):
             if ending != "running":
                 box.close(ending, cause)
             patch(folder, AT_PID, "<q", pid)
+        # As in a training, the black box comes first: run.json must not be older than it.
+        segments = ({**new_segment(0), "pid": pid, **segment},)
         Manifest(config={}, segments=segments, state=state).write(folder)
         return folder
 
