@@ -4,6 +4,7 @@
     python benchmarks/verdicts.py --set a --jobs 2          # one set
     python benchmarks/verdicts.py --only "blobs rate x1000" --keep runs/    # one case, by a part of its name
     python benchmarks/verdicts.py --json --seed 1
+    python benchmarks/verdicts.py --set h --beside          # ... with an earlier, sound run of the same loop at hand
     python benchmarks/verdicts.py --check                   # does each plant break its run, and its repair mend it?
     python benchmarks/verdicts.py --write                   # ... and store the scores of each rule for docs/generate.py
 
@@ -233,12 +234,13 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--jobs", type=int, default=2, help="number of processes")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="keep the run folders here")
     parser.add_argument("--check", action="store_true", help="make every repair, whatever the verdict said")
+    parser.add_argument("--beside", action="store_true", help="train a sound run with the next seed first, beside each")
     parser.add_argument("--write", action="store_true", help="store the scores in benchmarks/verdicts.json")
     parser.add_argument("--json", action="store_true", help="print everything as JSON")
     parser.add_argument("--list", action="store_true", help="print the names of the cases")
     args = parser.parse_args(words)
-    if args.write and (args.only or args.what or args.check):
-        parser.error("expected whole sets for --write: leave out --only, --what and --check")
+    if args.write and (args.only or args.what or args.check or args.beside):
+        parser.error("expected whole sets for --write: leave out --only, --what, --check and --beside")
     sets = [args.set] if args.set else sorted(PLANTS)
     benchmark = Benchmark(sets, args.only, what=args.what, check=args.check, quiet=args.json)
     if args.list:
@@ -249,10 +251,11 @@ def main(words: Sequence[str] | None = None) -> int:
         parser.error(f"expected a part of a name that --list prints, got --only {' --only '.join(args.only)}")
     benchmark.show(HEAD)
     plants = [Order(name=name) for name in benchmark.plants]
-    run_orders(plants, seed=args.seed, jobs=args.jobs, after=benchmark.after, keep=args.keep)
+    how = {"seed": args.seed, "jobs": args.jobs, "keep": args.keep, "beside": args.beside}
+    run_orders(plants, after=benchmark.after, **how)
     benchmark.show(f"\n{HEALTHY_HEAD}")
     healthy = [Order(name=name) for name in benchmark.healthy]
-    run_orders(healthy, seed=args.seed, jobs=args.jobs, after=benchmark.after, keep=args.keep)
+    run_orders(healthy, after=benchmark.after, **how)
     if args.write:
         store({each: benchmark.scores(each) for each in sets}, args.seed)
     totals = {each: benchmark.totals(each) for each in sets}

@@ -23,11 +23,11 @@ LIMIT = 300.0
 """Seconds after which a run is ended."""
 
 
-def work(order: Order, seed: int, answer: Path, *, examined: bool) -> None:
+def work(order: Order, seed: int, answer: Path, *, examined: bool, beside: bool) -> None:
     """Train one run in this process, ask for its verdict if that is wanted, and write what it left into a file."""
     import torch  # noqa: PLC0415  the process that starts the others need not have it
 
-    from .sets import training_of  # noqa: PLC0415  the same
+    from .sets import sound_training_of, training_of  # noqa: PLC0415  the same
 
     torch.set_num_threads(1)
     folder = answer.parent / "run"
@@ -37,6 +37,13 @@ def work(order: Order, seed: int, answer: Path, *, examined: bool) -> None:
     ended = "finished"
     message = ""
     figure = None
+    if beside and not order.repaired:
+        earlier = answer.parent / "earlier"
+        sound_training_of(order)(earlier, seed + 1)
+        # The case makes its own data, in the same place.
+        for made in answer.parent.iterdir():
+            if made.is_dir() and made != earlier:
+                shutil.rmtree(made)
     try:
         figure = training_of(order)(folder, seed)
     except RefusedError as refused:
@@ -89,6 +96,7 @@ def run_orders(  # noqa: PLR0913  what to run, and how
     after: Callable[[Order, Ran], Sequence[Order]],
     keep: Path | None = None,
     examined: bool = True,
+    beside: bool = False,
 ) -> None:
     """Make runs, several at a time.
 
@@ -99,6 +107,7 @@ def run_orders(  # noqa: PLR0913  what to run, and how
         after: called with each run that is over; returns further ones.
         keep: folder that keeps the run folders; None to remove them.
         examined: ask for the verdict on each run.
+        beside: train a sound run with the next seed first, in a folder beside that of the run.
     """
     context = multiprocessing.get_context("forkserver")
     # The process that forks the others imports what they need once; it does not inherit sys.path.
@@ -117,7 +126,9 @@ def run_orders(  # noqa: PLR0913  what to run, and how
                 shutil.rmtree(folder, ignore_errors=True)
                 folder.mkdir(parents=True)
                 answer = folder / "answer.json"
-                process = context.Process(target=work, args=(order, seed, answer), kwargs={"examined": examined})
+                process = context.Process(
+                    target=work, args=(order, seed, answer), kwargs={"examined": examined, "beside": beside}
+                )
                 process.start()
                 running.append(_Running(order=order, process=process, answer=answer, until=time.monotonic() + LIMIT))
             for one in list(running):

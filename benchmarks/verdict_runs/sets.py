@@ -51,6 +51,15 @@ def all_healthy() -> dict[str, Healthy]:
     return {run.name: run for runs in HEALTHY.values() for run in runs}
 
 
+def sound_training_of(order: Order) -> Train:
+    """Return the training of a case without its fault: with the right remedy applied, if that is what removes it."""
+    healthy = all_healthy().get(order.name)
+    if healthy is not None:
+        return healthy.train
+    plant = all_plants()[order.name]
+    return plant.repaired(plant.ideal)
+
+
 def training_of(order: Order) -> Train:
     """Return what an order trains."""
     healthy = all_healthy().get(order.name)

@@ -118,6 +118,9 @@ class Outputs:
         sink_names: names of further sinks; stored in ``run.json``, so that ``fieldwatch resume`` enables them again.
         detail_every: number of steps between two records of the largest gradient, parameter statistics and update
             sizes. For a model of several groups and millions of parameters, they are spread over the steps in between.
+        keep_code: whether to store the script, and the modules that it imported from its own folder, in ``code.zip``.
+        compare_earlier: whether to compare the result at the end with earlier runs in the same parent folder, of the
+            same program on the same data; a far worse one is a finding.
 
     Raises:
         InputError: ``log_every`` is less than 1.
@@ -129,6 +132,8 @@ class Outputs:
     sink_names: Sequence[str] = ()
     # These values need further passes over all parameters, so they are not recorded at every step.
     detail_every: int = 50
+    keep_code: bool = True
+    compare_earlier: bool = True
 
     def __post_init__(self) -> None:
         """Check the interval of the log."""

@@ -12,6 +12,7 @@ from fieldwatch.health.rules import (
     batches,
     chance,
     doubts,
+    earlier,
     evaluations,
     finite,
     forecast,
@@ -43,6 +44,7 @@ __all__ = [
     "batches",
     "chance",
     "doubts",
+    "earlier",
     "evaluations",
     "finite",
     "forecast",
@@ -95,6 +97,7 @@ _MODULES = (
     results,
     progress,
     chance,
+    earlier,
     doubts,
 )
 

@@ -13,6 +13,7 @@ from fieldwatch.health.outcomes import (
     loss_reduction,
     name_words,
 )
+from fieldwatch.health.rules.earlier import WorseThanEarlier
 from fieldwatch.health.rules.progress import NoProgress
 from fieldwatch.health.rules.results import HeldOutGap, WorseThanNothing
 from fieldwatch.health.window import finished, finite_median, is_signed
@@ -91,7 +92,8 @@ def has_stalled(history: History) -> bool:
 
 def has_poor_result(history: History) -> bool:
     """Return whether held-out results are poor, whatever the loss says: in a game, losses need not fall."""
-    return bool(NoProgress()(history) or HeldOutGap()(history) or WorseThanNothing()(history))
+    rules = (NoProgress(), HeldOutGap(), WorseThanNothing(), WorseThanEarlier())
+    return any(rule(history) for rule in rules)
 
 
 def learned_by_heart(history: History) -> bool:

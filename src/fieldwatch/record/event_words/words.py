@@ -11,6 +11,7 @@ SHOWN_ELSEWHERE: Final = frozenset(("plan", "ended", "windows", "phase", "baseli
 FOR_RULES: Final = frozenset(
     (
         "batch_of_one",
+        "earlier_run",
         "evaluation_mode",
         "frozen_output",
         "frozen_share",
