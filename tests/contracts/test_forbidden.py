@@ -46,6 +46,10 @@ WIDE_HANDLERS = {
     ("base/arrays.py", "_header"): "what ast.literal_eval documents for damaged text; translated",
     ("base/arrays.py", "_members"): "zipfile has no common base for what a damaged archive makes it raise; translated",
     (
+        "record/source_code/snapshot.py",
+        "read_source_code",
+    ): "zipfile has no common base for what a damaged archive makes it raise; a source that is not known is None",
+    (
         "base/image_errors.py",
         "decoding",
     ): "Pillow has no common base for what damaged pictures raise; translated",

@@ -1,10 +1,12 @@
 """The rule about a result that is far behind that of an earlier run."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from fieldwatch.health import explain
-from fieldwatch.health.rules.earlier import WorseThanEarlier
+from fieldwatch.health.rules.earlier import WorseSinceChange, WorseThanEarlier
 from fieldwatch.health.rules.poor_results import ends_poorly
 from fieldwatch.record import History
 
@@ -35,16 +37,18 @@ EVENT = {
 
 @pytest.fixture
 def found(make):
-    """Findings of the rule for an event with changes."""
+    """Findings of both rules for an event with changes."""
 
     def of(*, plan=PLAN, **changes):
-        return WorseThanEarlier()(make(({"Loss/total": FALLING}, {}), events=[plan, EVENT | changes]))
+        history = make(({"Loss/total": FALLING}, {}), events=[plan, EVENT | changes])
+        return WorseSinceChange()(history) + WorseThanEarlier()(history)
 
     return of
 
 
 def test_a_far_worse_result_is_a_warning_that_names_the_run_and_both_values(found):
     (finding,) = found()
+    assert finding.rule == "WorseThanEarlier"
     assert (finding.step, finding.severity, finding.subject) == (STEPS - 1, "warning", "Eval/PSNR")
     assert [word for word in ("monday", "21", "27.5", "4.5 times") if word not in finding.message] == []
     assert EVENT["command"] in finding.remedy
@@ -65,13 +69,15 @@ def test_smaller_gaps_and_unfinished_runs_are_not_reported(found, changes, count
 
 
 def test_without_the_event_there_is_no_finding(make):
-    assert WorseThanEarlier()(make(({"Loss/total": FALLING}, {}), events=[PLAN])) == ()
-    assert WorseThanEarlier()(History()) == ()
+    for rule in (WorseThanEarlier(), WorseSinceChange()):
+        assert rule(make(({"Loss/total": FALLING}, {}), events=[PLAN])) == ()
+        assert rule(History()) == ()
 
 
 def test_settings_are_named_with_both_values_and_the_remedy_sets_them_back(found):
     settings = [["--lr", 0.01, 1.0], ["--width", 64, 8], ["--depth", 3, 2], ["--seed", 0, 1]]
     (finding,) = found(settings=settings, further_settings=5)
+    assert finding.rule == "WorseSinceChange"
     assert "--lr (0.01 there, 1.0 here)" in finding.message
     assert "6 more settings" in finding.message
     assert "--lr to 0.01" in finding.remedy
@@ -92,10 +98,17 @@ def test_a_rewritten_program_is_only_counted(found):
     assert "code.zip" in finding.remedy
 
 
-def test_if_nothing_differs_the_data_are_to_be_compared(found):
-    for known in (0, None):
-        (finding,) = found(changed_places=known)
-        assert "data" in finding.remedy
+def test_versions_are_named(found):
+    (finding,) = found(versions=[["torch", "2.12", "2.13"]])
+    assert "torch (2.12 there, 2.13 here)" in finding.message
+    assert "torch 2.12" in finding.remedy
+
+
+@pytest.mark.parametrize("changes", [{}, {"changed_places": None}, {"settings": [["--seed", 0, 1]]}])
+def test_if_nothing_but_the_seed_differs_the_data_are_to_be_compared(found, changes):
+    (finding,) = found(**changes)
+    assert finding.rule == "WorseThanEarlier"
+    assert "data" in finding.remedy
 
 
 def test_the_step_up_to_which_the_losses_are_equal_is_named(found):
@@ -109,13 +122,21 @@ def test_such_a_run_ends_poorly_so_that_doubtful_facts_become_warnings(make):
     assert ends_poorly(make(*good, events=[PLAN, EVENT])) is True
 
 
-def test_it_explains_bad_results_and_is_explained_by_what_says_why(found):
-    finding = found()[0]
+def causes(*findings):
+    return {each.rule: each.because_of.partition(" ")[0] for each in explain(findings)}
+
+
+def test_a_change_explains_bad_results_and_is_explained_by_what_says_why(found):
+    (change,) = found(settings=[["--lr", 0.01, 1.0]])
+    (unchanged,) = found()
 
     def other(rule, step):
-        return type(finding)(rule=rule, step=step, severity="warning", message="m", remedy="r", subject="s")
+        return replace(change, rule=rule, step=step, subject="s")
 
-    causes = {each.rule: each.because_of for each in explain([finding, other("NoProgress", STEPS - 1)])}
-    assert causes["NoProgress"].startswith("WorseThanEarlier")
-    causes = {each.rule: each.because_of for each in explain([finding, other("RateTooHigh", 64)])}
-    assert causes["WorseThanEarlier"].startswith("RateTooHigh")
+    result = other("NoProgress", STEPS - 1)
+    rate = other("RateTooHigh", 64)
+    assert causes(change, result)["NoProgress"] == "WorseSinceChange"
+    assert causes(change, rate)["WorseSinceChange"] == "RateTooHigh"
+    # One that names nothing is a result like others.
+    assert causes(unchanged, result)["NoProgress"] == ""
+    assert causes(unchanged, rate)["WorseThanEarlier"] == "RateTooHigh"

@@ -104,7 +104,7 @@ def test_the_line_and_the_setting_that_were_changed_are_named(project, train, ve
     before = {path: path.read_bytes() for path in good.rglob("*") if path.is_file()}
     broken = "targets[batch]).square()"
     (project / "train.py").write_text(SCRIPT.replace(broken, "targets[batch - 1]).square()"))
-    found = verdict(train("tuesday", "--lr", "0.02"))["WorseThanEarlier"]
+    found = verdict(train("tuesday", "--lr", "0.02"))["WorseSinceChange"]
     place = f"train.py:{SCRIPT[: SCRIPT.index(broken)].count(chr(10)) + 1}"
     assert found["severity"] == "warning"
     for word in ("monday", place, "targets[batch]", "targets[batch - 1]", "lr (0.01 there, 0.02 here)"):
@@ -122,7 +122,7 @@ def test_a_resumed_run_is_compared_at_its_end_and_keeps_both_versions_of_its_cod
     assert not read_history(run).events("earlier_run")
     assert read_source_code(run).files["train.py"] != SCRIPT
     (project / "train.py").write_text(SCRIPT)
-    found = verdict(train("tuesday"))["WorseThanEarlier"]
+    found = verdict(train("tuesday"))["WorseSinceChange"]
     assert read_source_code(run).files["train.py"] == SCRIPT
     assert [each.name for each in run.glob("code_until_*.zip")] == ["code_until_0000000100.zip"]
     # The script is the same again; the module is not.
@@ -133,7 +133,7 @@ def test_a_resumed_run_is_compared_at_its_end_and_keeps_both_versions_of_its_cod
 def test_both_can_be_turned_off(project, train, verdict):
     (project / "net.py").write_text(NET.replace("torch.nn.Tanh()", "torch.nn.Identity()"))
     run = train("tuesday", "--alone")
-    assert "WorseThanEarlier" not in verdict(run)
+    assert not {"WorseThanEarlier", "WorseSinceChange"} & verdict(run).keys()
     assert not (run / SOURCE).exists()
 
 

@@ -19,7 +19,7 @@ _STOPPED = frozenset(("DeadGroup", "UnchangedParameters"))
 _RESULTS = frozenset(
     {
         *("ChanceLevel", "Collapse", "HeldOutGap", "NoProgress", "Overfitting", "Overtraining", "ProgressLost"),
-        *("TrainingGap", "RewardNotRising", "WorseThanEarlier", "WorseThanNothing", "WorstSample"),
+        *("TrainingGap", "RewardNotRising", "WorseSinceChange", "WorseThanEarlier", "WorseThanNothing", "WorstSample"),
     }
 )
 _INCIDENTS = frozenset({"RefusedUpdates", "RolledBack", "DeclaredButZero"})
@@ -104,7 +104,7 @@ EXPLAINS: Mapping[str, frozenset[str]] = MappingProxyType(
         "NoDiversity": _RESULTS | {"InputIgnored"},
         "UnboundedLoss": _RESULTS | _LOSSES | {"GradientExploding", "ParameterDrift"},
         # It names what was changed since the result was good, but not why that matters, as those above do.
-        "WorseThanEarlier": _RESULTS | {"LossNotDecreasing", "TermNotLearned", "UpdateRatio"},
+        "WorseSinceChange": _RESULTS | {"LossNotDecreasing", "TermNotLearned", "UpdateRatio"},
         "HeldOutGap": _RESULTS,
         "TrainingGap": _RESULTS,
         "WorseThanNothing": _RESULTS | {"LossNotDecreasing"},
@@ -202,7 +202,7 @@ _FACTS = frozenset(
     }
 )
 _SYMPTOMS = (
-    _LOSSES | _RESULTS - {"WorseThanEarlier", "WorseThanNothing"} | {"StepOutlier", "ParameterDrift", "UpdateRatio"}
+    _LOSSES | _RESULTS - {"WorseSinceChange", "WorseThanNothing"} | {"StepOutlier", "ParameterDrift", "UpdateRatio"}
 )
 POSSIBLE = 0.4
 """Confidence in rules that read off a fact, that test for one cause, and that see symptoms of many causes."""

@@ -10,15 +10,14 @@ from typing import Any, Self, TypeVar
 from fieldwatch.base import InputError
 from fieldwatch.checkpoint import CheckpointError, CheckpointSelector, FolderLock, Restored, Stateful
 from fieldwatch.guard import Diverged, Rollback, describe_non_finite, forget_steps
-from fieldwatch.health import finished, training_exit_code
-from fieldwatch.health.earlier_runs import better_earlier_run
+from fieldwatch.health import training_exit_code
 from fieldwatch.measure import Clock, DetailSchedule, Heading, Owner
 from fieldwatch.monitor import reports_failure
 from fieldwatch.record import Manifest
-from fieldwatch.record.source_code import SourceCode
 from fieldwatch.run.checkpoint_coverage import CheckpointCoverage
 from fieldwatch.run.crash import leave_crash
 from fieldwatch.run.decision import Continue, Decision, GoBack, Save, Stop
+from fieldwatch.run.earlier_runs import compare_with_earlier_runs, keep_source_code
 from fieldwatch.run.ending import Interrupted, ReplayEnded, end_state, print_warnings, record_end
 from fieldwatch.run.evaluation import EvaluationBlock
 from fieldwatch.run.full_disk import retry_while_disk_full
@@ -146,7 +145,8 @@ class Session:
                 self._close_step()
                 if error is None:
                     self._record_early_end()
-                    self._compare_with_earlier_runs()
+                    if self.ranks.is_first and self._began:
+                        compare_with_earlier_runs(self._plan, self.record, self.log)
                     self.record.finish()
                     self.finish_saving()
                     self._retry_while_disk_full(self.record.waiting.flush)
@@ -204,7 +204,8 @@ class Session:
         # After the rewind, so that the events recorded here belong to the new segment.
         self.checkpoints.begin(self._start, self.record)
         self.watchdog.begin(self._start, self.record)
-        self._keep_source_code()
+        if self.ranks.is_first:
+            keep_source_code(self._plan, self._start)
         self.coverage.set_items(self.tracked.items or None)
         self.coverage.check_at_start()
         self._context.loop_checks.open()
@@ -212,14 +213,6 @@ class Session:
         if self.stop_point.signal:
             # The signal arrived during the setup: no step has begun that could be finished first.
             self._stop(self.stop_point.signal)
-
-    def _keep_source_code(self) -> None:
-        """Store the script of this process, and its modules, in the run folder."""
-        plan = self._plan
-        source = SourceCode.of_this_process() if plan.outputs.keep_code and self.ranks.is_first else None
-        # A replay does not change the run's folder.
-        if source is not None and not plan.observer.active:
-            source.keep(plan.folder, self._start)
 
     @property
     def began(self) -> bool:
@@ -238,18 +231,6 @@ class Session:
         """
         if self._began and self.log.step_index >= self._start and not self.ended:
             self.log.event("ended", steps=self.log.step_index + 1)
-
-    def _compare_with_earlier_runs(self) -> None:
-        """Record which earlier run beside this one was better, for the rule that judges the result."""
-        plan = self._plan
-        wanted = plan.outputs.compare_earlier and self.ranks.is_first and not plan.observer.active
-        if not (wanted and self._began):
-            return
-        # Both the history and the files have to hold all rows.
-        self.record.flush()
-        better = better_earlier_run(plan.folder) if finished(self.record.history) else None
-        if better is not None:
-            self.log.event("earlier_run", **better)
 
     @property
     def open_step(self) -> Step | None:

@@ -54,6 +54,24 @@ def test_the_newest_come_first_and_there_are_not_many(recorded):
     assert names(recorded("b", started=LATER)) == [f"a{number:02d}" for number in range(MOST_RUNS + 1, 1, -1)]
 
 
+def test_long_records_are_not_read_beyond_a_total_size(recorded, monkeypatch):
+    size = (recorded("a") / "journal.jsonl").stat().st_size
+    recorded("b")
+    later = recorded("c", started=LATER)
+    assert len(names(later)) == 2
+    monkeypatch.setattr("fieldwatch.health.earlier_runs.candidates.MOST_BYTES", int(1.5 * size))
+    assert len(names(later)) == 1
+
+
+def test_a_run_without_a_readable_description_is_compared_with_none(recorded):
+    recorded("a")
+    later = recorded("b", started=LATER)
+    (later / "run.json").write_text("{")
+    assert names(later) == []
+    (later / "run.json").unlink()
+    assert names(later) == []
+
+
 def test_damaged_and_foreign_folders_are_passed_over(recorded, tmp_path):
     (recorded("a") / "run.json").write_text("{")
     (tmp_path / "runs" / "empty").mkdir()

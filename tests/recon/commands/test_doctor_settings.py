@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from fieldwatch.recon.commands.doctor_settings import setting_findings
-from fieldwatch.recon.commands.normals.job import stage_findings
+from fieldwatch.recon.commands.normals.job import MAGNITUDES as OF_NORMALS
+from fieldwatch.recon.commands.normals.job import inactive_parts, stage_findings
 from fieldwatch.recon.commands.splats.job import MAGNITUDES
 from fieldwatch.recon.pipelines.normals import PRESETS as NORMALS
 from fieldwatch.recon.pipelines.splats import PRESETS
@@ -50,3 +51,42 @@ def test_a_term_of_the_stages_is_named():
     assert "eikonal" in finding.message
     assert "--stages" in finding.remedy
     assert stage_findings(preset, preset) == []
+
+
+@pytest.mark.parametrize(("step", "count"), [(1.0, 1), (0.05, 0)])
+def test_samples_that_are_far_apart_are_named(step, count):
+    preset = NORMALS["default"]()
+    config = replace(preset, rendering=replace(preset.rendering, first_step=step))
+    names = [each.name.split()[-1] for each in setting_findings(config, preset, OF_NORMALS)]
+    assert names == ["--first-step"] * count
+
+
+@pytest.mark.parametrize(("by", "certain"), [(30_000, None), (45_000, False), (3_000_000, True)])
+def test_levels_that_begin_after_the_end_are_named(by, certain):
+    preset = NORMALS["default"]()
+    found = inactive_parts(replace(preset, sdf=replace(preset.sdf, first_levels=1.0, levels_by=by)))
+    assert [(each.name.split()[-1], each.certain) for each in found] == (
+        [] if certain is None else [("--levels-by", certain)]
+    )
+    assert all(f"--levels-by {preset.nominal // 2}" in each.remedy for each in found)
+
+
+@pytest.mark.parametrize(
+    ("changes", "certain"),
+    [
+        ({}, None),
+        ({"pose_start": "noisy"}, True),
+        ({"pose_start": "noisy", "rotation_noise": 0.5}, False),
+        ({"pose_start": "ring"}, True),
+        ({"pose_start": "noisy", "learn_rotation": True}, None),
+    ],
+)
+def test_wrong_poses_that_nothing_corrects_are_named(changes, certain):
+    preset = NORMALS["default"]()
+    found = inactive_parts(replace(preset, poses=replace(preset.poses, **changes)))
+    assert [each.certain for each in found] == ([] if certain is None else [certain])
+
+
+@pytest.mark.parametrize("name", NORMALS)
+def test_no_preset_leaves_out_a_part(name):
+    assert inactive_parts(NORMALS[name]()) == []

@@ -1,6 +1,6 @@
 """Lines in which two programs differ."""
 
-from fieldwatch.record.source_code import Change, SourceCode, changed_lines
+from fieldwatch.record.source_code import LineChange, SourceCode, changed_lines
 
 LOOP = "rate = 0.1\n\nfor x in data:\n    loss = f(x)\n    loss.backward()\n"
 
@@ -16,17 +16,19 @@ def test_equal_sources_have_none():
 
 def test_a_changed_line_is_named_with_its_place():
     found = changes(LOOP, LOOP.replace("0.1", "10"))
-    assert found == [Change(file="train.py", line=1, was=("rate = 0.1",), now=("rate = 10",))]
+    assert found == [LineChange(file="train.py", line=1, was=("rate = 0.1",), now=("rate = 10",))]
 
 
 def test_a_new_and_a_missing_line():
-    assert changes(LOOP, LOOP + "    step()\n") == [Change(file="train.py", line=6, was=(), now=("step()",))]
-    assert changes(LOOP + "    step()\n", LOOP) == [Change(file="train.py", line=5, was=("step()",), now=())]
+    assert changes(LOOP, LOOP + "    step()\n") == [LineChange(file="train.py", line=6, was=(), now=("step()",))]
+    assert changes(LOOP + "    step()\n", LOOP) == [LineChange(file="train.py", line=5, was=("step()",), now=())]
 
 
 def test_a_line_that_leaves_the_loop_is_a_change():
     moved = LOOP.replace("    loss.backward()", "loss.backward()")
-    assert changes(LOOP, moved) == [Change(file="train.py", line=5, was=("loss.backward()",), now=("loss.backward()",))]
+    assert changes(LOOP, moved) == [
+        LineChange(file="train.py", line=5, was=("loss.backward()",), now=("loss.backward()",))
+    ]
 
 
 def test_comments_blank_lines_and_trailing_spaces_are_none():

@@ -6,9 +6,10 @@ from fieldwatch.lazy import lazy_names
 
 if TYPE_CHECKING:
     from fieldwatch.health.earlier_runs.candidates import comparable_runs
-    from fieldwatch.health.earlier_runs.comparison import better_earlier_run
+    from fieldwatch.health.earlier_runs.comparison import EARLIER_RUN, better_earlier_run
 
 __all__ = [
+    "EARLIER_RUN",
     "better_earlier_run",
     "comparable_runs",
 ]

@@ -6,13 +6,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fieldwatch.record import Manifest, NotARun, read_manifest
+from fieldwatch.record import JOURNAL, Manifest, NotARun, read_manifest
 from fieldwatch.record.config import flattened
 
 MOST_FOLDERS = 64
 """Number of folders beside a run that are looked at, the newest first."""
 MOST_RUNS = 8
 """Number of runs that are compared, the newest first: reading a long one takes a second."""
+MOST_BYTES = 256 << 20
+"""Largest size of the journals of these runs together, bytes."""
 _DATA = frozenset(
     ("data", "dataset", "datasets", "scene", "clip", "corpus", "task", "env", "environment", "images", "photos")
 )
@@ -26,14 +28,15 @@ def comparable_runs(folder: Path) -> list[Path]:
     They have the same program, the same pipeline and the same data, as far as ``run.json`` tells, and began before it.
 
     Args:
-        folder: run folder.
-
-    Raises:
-        NotARun: the folder holds no run.
+        folder: run folder. Without a readable run.json, it can be compared with none.
     """
     folder = folder.absolute()
-    manifest = read_manifest(folder)
+    try:
+        manifest = read_manifest(folder)
+    except NotARun:
+        return []
     found: list[Path] = []
+    left = MOST_BYTES
     for other in _folders_beside(folder):
         try:
             earlier = read_manifest(other)
@@ -42,8 +45,10 @@ def comparable_runs(folder: Path) -> list[Path]:
             continue
         # Of two that began in the same second, as in a sweep, the one that ended first is the earlier one.
         before = earlier.state == "finished" and _began(earlier) <= _began(manifest)
-        if before and _is_alike(other, earlier, folder, manifest):
+        size = _size_of_record(other)
+        if before and size <= left and _is_alike(other, earlier, folder, manifest):
             found.append(other)
+            left -= size
         if len(found) == MOST_RUNS:
             break
     return found
@@ -67,6 +72,14 @@ def _folders_beside(folder: Path) -> Sequence[Path]:
     except OSError:
         return ()
     return [Path(path) for _, path in newest[:MOST_FOLDERS]]
+
+
+def _size_of_record(folder: Path) -> int:
+    """Return the size of a run's journal in bytes; 0 if there is none."""
+    try:
+        return (folder / JOURNAL).stat().st_size
+    except OSError:
+        return 0
 
 
 def _began(manifest: Manifest) -> str:

@@ -26,7 +26,7 @@ from fieldwatch.record import History, Manifest, Series, read_history, read_mani
 from fieldwatch.record.config import config_differences
 from fieldwatch.record.source_code import changed_lines, read_source_code
 
-KIND = "earlier_run"
+EARLIER_RUN = "earlier_run"
 """Kind of the event that `better_earlier_run` describes."""
 _DECIBELS = frozenset(("psnr", "snr", "sdr", "sisdr", "sisnr"))
 """Words in the names of metrics in dB: 3 dB less are twice the squared error."""
@@ -93,9 +93,6 @@ def better_earlier_run(folder: Path) -> dict[str, Any] | None:
         ``code`` (file, line, text there, text here), ``changed_places`` (number of them; None if the source of either
         run is unknown), and ``versions`` (package, version there, version here).
         None if no comparable run has a clearly better result.
-
-    Raises:
-        NotARun: the folder holds no run.
     """
     others = comparable_runs(folder)
     if not others:

@@ -13,7 +13,7 @@ from fieldwatch.health.outcomes import (
     loss_reduction,
     name_words,
 )
-from fieldwatch.health.rules.earlier import WorseThanEarlier
+from fieldwatch.health.rules.earlier import WorseSinceChange, WorseThanEarlier
 from fieldwatch.health.rules.progress import NoProgress
 from fieldwatch.health.rules.results import HeldOutGap, WorseThanNothing
 from fieldwatch.health.window import finished, finite_median, is_signed
@@ -92,7 +92,7 @@ def has_stalled(history: History) -> bool:
 
 def has_poor_result(history: History) -> bool:
     """Return whether held-out results are poor, whatever the loss says: in a game, losses need not fall."""
-    rules = (NoProgress(), HeldOutGap(), WorseThanNothing(), WorseThanEarlier())
+    rules = (NoProgress(), HeldOutGap(), WorseThanNothing(), WorseThanEarlier(), WorseSinceChange())
     return any(rule(history) for rule in rules)
 
 

@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING
 from fieldwatch.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from fieldwatch.record.source_code.differences import Change, changed_lines
+    from fieldwatch.record.source_code.differences import LineChange, changed_lines
     from fieldwatch.record.source_code.snapshot import SOURCE, SourceCode, read_source_code
 
 __all__ = [
     "SOURCE",
-    "Change",
+    "LineChange",
     "SourceCode",
     "changed_lines",
     "read_source_code",

@@ -7,7 +7,7 @@ from fieldwatch.record.source_code.snapshot import SourceCode
 
 
 @dataclass(frozen=True, kw_only=True)
-class Change:
+class LineChange:
     """Adjacent lines that differ between two versions of a file.
 
     Attributes:
@@ -23,7 +23,7 @@ class Change:
     now: tuple[str, ...]
 
 
-def changed_lines(earlier: SourceCode, later: SourceCode) -> list[Change]:
+def changed_lines(earlier: SourceCode, later: SourceCode) -> list[LineChange]:
     """Return the lines that differ between two sources, the script first; blank lines and comments do not count.
 
     Args:
@@ -39,10 +39,10 @@ def changed_lines(earlier: SourceCode, later: SourceCode) -> list[Change]:
     ]
 
 
-def _changes(name: str, earlier: str, later: str) -> list[Change]:
+def _changes(name: str, earlier: str, later: str) -> list[LineChange]:
     was = [line.rstrip() for line in earlier.splitlines()]
     now = [line.rstrip() for line in later.splitlines()]
-    found: list[Change] = []
+    found: list[LineChange] = []
     matcher = difflib.SequenceMatcher(None, was, now, autojunk=False)
     for kind, was_from, was_to, now_from, now_to in matcher.get_opcodes():
         if kind == "equal":
@@ -52,7 +52,7 @@ def _changes(name: str, earlier: str, later: str) -> list[Change]:
         # Indentation counts: it decides what is inside of a loop.
         if removed != added:
             found.append(
-                Change(
+                LineChange(
                     file=name,
                     line=now_from + (now_to > now_from),
                     was=tuple(line.strip() for line in removed),

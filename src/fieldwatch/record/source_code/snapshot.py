@@ -100,15 +100,22 @@ def read_source_code(folder: Path) -> SourceCode | None:
     try:
         with zipfile.ZipFile(folder / SOURCE) as archive:
             main = archive.comment.decode(errors="replace")
-            # The file may come from another machine, and be a bomb.
-            if sum(info.file_size for info in archive.infolist()) > MOST_BYTES:
+            infos = archive.infolist()
+            # The file may come from another machine: it is unpacked only if it is of the kind that `keep` writes.
+            size = sum(info.file_size for info in infos)
+            if len(infos) > MOST_FILES or size > MOST_BYTES or not all(map(_is_ours, infos)):
                 return None
-            for info in archive.infolist()[:MOST_FILES]:
+            for info in infos:
                 files[info.filename] = archive.read(info).decode(errors="replace")
-    # Errors of damaged archives: zlib's, unknown compression methods, and encrypted files (RuntimeError).
-    except (OSError, zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError):
+    # It is missing, damaged, damaged inside of a file, or truncated inside of one.
+    except (OSError, zipfile.BadZipFile, zlib.error, EOFError):
         return None
     return SourceCode(main=main, files=files)
+
+
+def _is_ours(info: zipfile.ZipInfo) -> bool:
+    """Return whether a file of an archive is neither encrypted nor compressed by an unusual method."""
+    return info.compress_type == zipfile.ZIP_DEFLATED and not info.flag_bits & 1
 
 
 def _script() -> Path | None:

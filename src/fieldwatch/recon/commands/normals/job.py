@@ -26,8 +26,14 @@ OF_THE_SURFACE = (
     ("position of the cameras, error (units)", "Eval/pose_position", "{:.4f}"),
 )
 """Rows of the quality table for the surface and the poses."""
-MAGNITUDES = ("lr", "lr_table", "lr_poses", "lr_poses_late", "radius")
+MAGNITUDES = ("lr", "lr_table", "lr_poses", "lr_poses_late", "radius", "first_step", "last_step")
 """Settings whose magnitude decides whether a training works."""
+MOST_LEVELS = 0.75
+"""Fraction of the levels of the grid below which the missing ones are named."""
+CERTAIN_LEVELS = 0.5
+"""Fraction below which the surface is coarse for certain."""
+CERTAIN_ROTATION = 2.0
+"""Noise of fixed poses in degrees that spoils a surface for certain: exact normals reach about one degree."""
 TERMS = ("normal", "depth", "mask", "eikonal", "point_cloud", "surface", "consistency")
 """Terms with a weight in the stages."""
 SHOWN = {
@@ -70,8 +76,41 @@ def check(config: NormalsConfig, scene: NormalsScene, preset: NormalsConfig | No
     # The built-in object needs no check, and poses that are learned may be far off.
     known = config.data is None or config.poses.learned
     found = [] if known else map_findings(scene.maps)
-    found += setting_findings(config, preset, MAGNITUDES)
+    found += [*setting_findings(config, preset, MAGNITUDES), *inactive_parts(config)]
     return found if preset is None else [*found, *stage_findings(config, preset)]
+
+
+def inactive_parts(config: NormalsConfig) -> list[DataFinding]:
+    """Return a warning for each part that the settings leave out of the whole training."""
+    found: list[DataFinding] = []
+    field = config.sdf
+    active = field.first_levels + (field.levels - field.first_levels) * min(config.nominal / max(field.levels_by, 1), 1)
+    if active < MOST_LEVELS * field.levels:
+        found.append(
+            DataFinding(
+                name=f"{SETTING} --levels-by",
+                severity="warning",
+                message=(
+                    f"only {active:.1f} of {field.levels} levels of the grid are active at the end: --levels-by "
+                    f"{field.levels_by:,} is later than --nominal {config.nominal:,}, so fine detail is not learned."
+                ),
+                remedy=f"Use --levels-by {config.nominal // 2}, or fewer --levels.",
+                certain=active < CERTAIN_LEVELS * field.levels,
+            )
+        )
+    poses = config.poses
+    if poses.pose_start != "dataset" and not poses.learned:
+        what = "on a ring" if poses.pose_start == "ring" else f"with {poses.rotation_noise:g} degrees of noise"
+        found.append(
+            DataFinding(
+                name=f"{SETTING} --pose-start",
+                severity="warning",
+                message=f"the poses start {what} (--pose-start {poses.pose_start}) and are not optimized.",
+                remedy="Use --pose-start dataset, or optimize them with --learn-rotation --learn-translation.",
+                certain=poses.pose_start == "ring" or poses.rotation_noise >= CERTAIN_ROTATION,
+            )
+        )
+    return found
 
 
 def stage_findings(config: NormalsConfig, preset: NormalsConfig) -> list[DataFinding]:
