@@ -46,6 +46,22 @@ def test_of_several_results_most_have_to_be_worse(recorded):
     assert (found["metric"], found["behind"], found["of"]) == ("Eval/PSNR", 2, 3)
 
 
+def test_the_last_of_few_evaluations_counts_and_the_median_of_many(recorded):
+    recorded("a", Eval__PSNR=RISING)
+    declined = [10, 18, 24, 26, 26, 20]
+    assert better_earlier_run(recorded("b", **LATER, Eval__PSNR=declined))["here"] == 20
+    recorded("c", command=("many.py",), Eval__PSNR=[*RISING, 28, 28, 28, 28])
+    later = recorded("d", command=("many.py",), **LATER, Eval__PSNR=[*declined, 26, 26, 26, 20])
+    assert better_earlier_run(later)["here"] == 26
+
+
+def test_baselines_without_training_are_no_results(recorded):
+    same = {"Baseline__Test__PSNR": [9.0] * 3, "Baseline__Test__SSIM": [0.1] * 3}
+    recorded("a", Test__PSNR=RISING, **same)
+    found = better_earlier_run(recorded("b", **LATER, Test__PSNR=[9] * 6, **same))
+    assert (found["metric"], found["of"]) == ("Test/PSNR", 1)
+
+
 def test_a_small_gain_has_no_parts(recorded):
     recorded("a", Eval__accuracy=[0.5, 0.5, 0.5, 0.52, 0.52, 0.52])
     assert better_earlier_run(recorded("b", **LATER, Eval__accuracy=[0.5, 0.5, 0.5, 0.5, 0.5, 0.5])) is None
@@ -54,7 +70,7 @@ def test_a_small_gain_has_no_parts(recorded):
 def test_a_longer_run_is_compared_at_the_same_step(recorded):
     recorded("a", steps=1200, Eval__PSNR=[10, 21, 21, 26, 30, 34])
     # At step 400, the earlier run was at 21.
-    assert better_earlier_run(recorded("b", steps=400, **LATER, Eval__PSNR=[12, 14, 18, 20, 21, 22])) is None
+    assert better_earlier_run(recorded("b", steps=400, **LATER, Eval__PSNR=[12, 14, 18, 20, 20, 20.5])) is None
     found = better_earlier_run(recorded("c", steps=400, **LATER, Eval__PSNR=[9, 9, 10, 10, 10, 10]))
     assert found["there"] == 21
 

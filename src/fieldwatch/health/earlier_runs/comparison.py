@@ -40,6 +40,8 @@ _LEAST_DECIBELS = 2.0
 """The same for metrics in dB."""
 _LEAST_LOSS = 1e-2
 """The same for training losses, as a fraction of the first one: the last decimals depend on the seed."""
+_MANY = 8
+"""Number of recordings from which on the last one alone is no result, as of the returns of a policy."""
 _LEAST_SIZE = 1.25
 """Size of a gap that counts: repetitions with other seeds differ by less."""
 _LEAST_LOSSES = 50
@@ -120,7 +122,9 @@ def better_earlier_run(folder: Path) -> dict[str, Any] | None:
 def _gaps(history: History, earlier: History) -> Iterator[_Gap]:
     """Yield how far each result that both runs have is behind the earlier one; the training loss if they have none."""
     directions = held_out_metrics(history)
-    shared = [name for name in held_out_metrics(earlier) if name in directions]
+    # A baseline without training is a result of the data, not of the run.
+    named = [name for name in held_out_metrics(earlier) if tags.BASELINE.part(name) is None]
+    shared = [name for name in named if name in directions]
     for name in shared:
         then = _until(earlier[name], history.step)
         if len(then):
@@ -137,8 +141,8 @@ def _until(series: Series, step: int) -> Series:
 
 def _gap(name: str, better: Direction, series: Series, then: Series) -> _Gap:
     """Compare the last values of a metric."""
-    here = late(series)
-    there = late(then)
+    here = _final(series)
+    there = _final(then)
     times = 1.0
     share = 0.0
     sign = 1.0 if better == "higher" else -1.0
@@ -151,6 +155,11 @@ def _gap(name: str, better: Direction, series: Series, then: Series) -> _Gap:
         # Of a first evaluation that was nearly as good as the last, nothing can be lacking.
         share = min(behind / gained, 2.0) if gained > least else 0.0
     return _Gap(metric=name, here=here, there=there, times=times, share=share)
+
+
+def _final(series: Series) -> float:
+    """Return the last value; of many recordings the median of the last ones, because single ones vary."""
+    return late(series) if len(series) >= _MANY else float(series.values[-1])
 
 
 def _scale(name: str, better: Direction, here: float, there: float, then: Series) -> tuple[float, float]:
