@@ -11,6 +11,7 @@ import numpy as np
 from fieldwatch.base import InputError
 from fieldwatch.record import Better, tags
 from fieldwatch.report.compare.align import By, Point, at_points, axis_of
+from fieldwatch.report.compare.code import code_differences_of
 from fieldwatch.report.compare.difference import Divergence, first_difference
 from fieldwatch.report.compare.figures import Figure, figure_of, winner
 from fieldwatch.report.compare.keys import config_differences_of, environment_differences_of
@@ -73,6 +74,7 @@ class Comparison:
         points: runs at the same points of the training, by kind of alignment.
         paces: speed and memory of each run.
         config: differing keys of the configs, with the value of each run.
+        code: lines of the user's programs that differ between two runs, by file and line, with the text of each run.
         environment: differing versions, git states, hosts, devices and commands.
         divergences: first difference of each further run from the first run.
         groups: runs that repeat one experiment.
@@ -87,6 +89,7 @@ class Comparison:
     points: Mapping[By, tuple[Point, ...]]
     paces: Mapping[str, RunPace]
     config: Mapping[str, Mapping[str, Any]]
+    code: Mapping[str, Mapping[str, Any]]
     environment: Mapping[str, Mapping[str, Any]]
     divergences: tuple[Divergence, ...]
     groups: tuple[Group, ...]
@@ -135,6 +138,7 @@ def compare(sides: Sequence[Side], patterns: Sequence[str] = (), *, repeats: boo
         },
         paces={side.name: pace_of(side) for side in sides},
         config=config_differences_of(sides),
+        code=code_differences_of(sides),
         environment=environment_differences_of(sides),
         # Over all rows of all metrics, also those that were not chosen.
         divergences=tuple(_divergences(sides)),

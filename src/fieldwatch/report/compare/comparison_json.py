@@ -38,6 +38,7 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
         "not_in_all": comparison.partly,
         "aligned": {by: [asdict(point) for point in points] for by, points in comparison.points.items()},
         "config": comparison.config,
+        "code": comparison.code,
         "environment": comparison.environment,
         "first_difference": [
             # asdict() has the fields only; these two are properties.

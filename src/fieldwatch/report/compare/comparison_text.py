@@ -106,6 +106,10 @@ def _why(comparison: Comparison) -> Iterator[str]:
         yield "Their configs differ only in the seed."
     elif len(comparison.sides) - len(unknown) > 1:
         yield "Their configs are the same."
+    if comparison.code:
+        places = list(comparison.code)
+        more = f" and {len(places) - MOST_KEYS} more places" if len(places) > MOST_KEYS else ""
+        yield f"Their code differs in {', '.join(printable(place, 60) for place in places[:MOST_KEYS])}{more}."
     if unknown:
         yield f"No config is recorded for {_listed(unknown)}."
 

@@ -32,6 +32,7 @@ def account_tables(comparison: Comparison) -> list[Panel]:
         _difference(comparison),
         _chance(comparison),
         _keys("config", "Config: what differs", comparison.config, "No key differs between the known configs."),
+        _keys("code", "Code: what differs", comparison.code, "No line differs, or the source of a run is not known."),
         _keys("environment", "Environment: what differs", comparison.environment, "No known difference."),
         _not_shared(comparison),
     ]

@@ -47,6 +47,7 @@ def tables(comparison: Comparison, by: By) -> Iterator[RenderableType]:
         yield Text(AT_THE_END, "dim")
         yield from _aligned(comparison, by)
     yield from _keys("Config: what differs", comparison.config)
+    yield from _keys("Code: what differs", comparison.code)
     yield from _keys("Environment: what differs", comparison.environment)
     yield from _differences(comparison.divergences)
     yield from _significance(comparison)
