@@ -83,6 +83,12 @@ def test_settings_are_named_with_both_values_and_the_remedy_sets_them_back(found
     assert "--lr to 0.01" in finding.remedy
 
 
+@pytest.mark.parametrize(("count", "further", "severity"), [(3, 0, "warning"), (4, 0, "note"), (3, 2, "note")])
+def test_many_settings_are_another_experiment(found, count, further, severity):
+    settings = [[f"--s{i}", 0, 1] for i in range(count)] + [["--seed", 0, 1]]
+    assert [each.severity for each in found(settings=settings, further_settings=further)] == [severity]
+
+
 def test_lines_of_code_are_named_with_both_texts(found):
     code = [["train.py", 12, "loss = f(x)", "loss = f(y)"], ["net.py", 3, "", "x = x.detach()"], ["net.py", 9, "b", ""]]
     (finding,) = found(code=code, changed_places=4)
@@ -120,6 +126,8 @@ def test_such_a_run_ends_poorly_so_that_doubtful_facts_become_warnings(make):
     good = ({"Loss/total": FALLING}, {}), ({"val/loss": np.array([1.2, 0.6, 0.3, 0.2])}, {"stride": STEPS // 4})
     assert ends_poorly(make(*good, events=[PLAN])) is False
     assert ends_poorly(make(*good, events=[PLAN, EVENT])) is True
+    other = EVENT | {"settings": [[f"--s{i}", 0, 1] for i in range(4)]}
+    assert ends_poorly(make(*good, events=[PLAN, other])) is False
 
 
 def causes(*findings):

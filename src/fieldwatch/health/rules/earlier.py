@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from fieldwatch.base import number, percent
-from fieldwatch.health.finding import Finding
+from fieldwatch.health.finding import Finding, Severity
 from fieldwatch.health.rule import HealthRule
 from fieldwatch.health.thresholds import threshold
 from fieldwatch.health.window import finished
@@ -59,9 +59,10 @@ class WorseThanEarlier(HealthRule):
 class WorseSinceChange(WorseThanEarlier):
     """The result is far behind that of an earlier run, and settings, the user's code or versions differ between them.
 
-    The finding names what differs.
+    The finding names what differs. It is a note if many settings differ: then it is another experiment.
     """
 
+    settings: int = threshold(3, unit="settings", reason="another preset or model changes more of them at once")
     remedy: ClassVar[str] = (
         "Go back to what the earlier run had, one difference at a time. If this is another experiment, give it another "
         "parent folder."
@@ -73,14 +74,19 @@ class WorseSinceChange(WorseThanEarlier):
         if event is None or not _differs(event):
             return ()
         text = f"{_result(event)} They differ in {_differences(event)}.{_same_losses(event)}"
-        found = self.finding(history.step, text, subject=str(event["metric"]))
+        severity: Severity = "note" if len(_settings(event)) + event["further_settings"] > self.settings else "warning"
+        found = self.finding(history.step, text, subject=str(event["metric"]), severity=severity)
         return (replace(found, remedy=_remedy(event)),)
 
 
 def _differs(event: Mapping[str, Any]) -> bool:
     """Return whether anything but the seed is known to differ."""
-    settings = [name for name, _, _ in event["settings"] if "seed" not in str(name)]
-    return bool(settings or event["changed_places"] or event["versions"])
+    return bool(_settings(event) or event["changed_places"] or event["versions"])
+
+
+def _settings(event: Mapping[str, Any]) -> list[str]:
+    """Return the names of the listed settings without the seed."""
+    return [str(name) for name, _, _ in event["settings"] if "seed" not in str(name)]
 
 
 def _result(event: Mapping[str, Any]) -> str:

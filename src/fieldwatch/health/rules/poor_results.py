@@ -92,8 +92,11 @@ def has_stalled(history: History) -> bool:
 
 def has_poor_result(history: History) -> bool:
     """Return whether held-out results are poor, whatever the loss says: in a game, losses need not fall."""
-    rules = (NoProgress(), HeldOutGap(), WorseThanNothing(), WorseThanEarlier(), WorseSinceChange())
-    return any(rule(history) for rule in rules)
+    # A note is about another experiment.
+    worse = [each for rule in (WorseThanEarlier(), WorseSinceChange()) for each in rule(history)]
+    if any(each.severity != "note" for each in worse):
+        return True
+    return bool(NoProgress()(history) or HeldOutGap()(history) or WorseThanNothing()(history))
 
 
 def learned_by_heart(history: History) -> bool:
