@@ -13,6 +13,7 @@ from fieldwatch.health.rules import (
     batches,
     chance,
     doubts,
+    earlier,
     evaluations,
     finite,
     forecast,
@@ -654,13 +655,13 @@ def test_a_disk_that_is_full_still_is_a_warning_and_one_that_cost_nothing_a_note
 
 
 def test_every_rule_has_a_planted_fault_and_a_healthy_twin():
-    """The rules for memory, incidents and what a loop does are tested in separate files."""
+    """The rules for memory, incidents, earlier runs and what a loop does are tested in separate files."""
     elsewhere = {*rules_in(memory), *rules_in(forecast), *rules_in(incidents)}
     elsewhere |= {
         rule
         for module in (batches, chance, evaluations, objectives, precision, sequences, settings, untrained)
         for rule in rules_in(module)
     }
-    elsewhere |= {*rules_in(doubts)}
+    elsewhere |= {*rules_in(doubts), *rules_in(earlier)}
     elsewhere |= {rates.AlwaysClipped, rates.GroupTooSlow, rates.RateEndsEarly, rates.RateStartsLate}
     assert sorted(case.rule.name for case in CASES) == sorted(rule.__name__ for rule in set(RULES) - elsewhere)

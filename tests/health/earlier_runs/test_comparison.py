@@ -20,7 +20,7 @@ RISING = [10, 18, 24, 27, 28, 28]
         ("Eval__return", [0, 50, 100, 100, 100, 100], [0, 10, 20, 20, 20, 20], (1.0, 0.8)),
         # All that is left of an error is what differs from seed to seed.
         ("Eval__mse", [1, 0.01, 1e-6, 1e-6, 1e-6, 1e-6], [1, 0.01, 5e-6, 5e-6, 5e-6, 5e-6], None),
-        ("Eval__accuracy", [0.1, 0.9, 0.999, 0.999, 0.999, 0.999], [0.1, 0.9, 0.99, 0.99, 0.99, 0.99], None),
+        ("Eval__accuracy", [0.1, 0.9, 0.999, 0.999, 0.999, 0.999], [0.1, 0.9, 0.95, 0.95, 0.95, 0.95], None),
         ("Eval__PSNR", RISING, RISING, None),
         ("Eval__PSNR", RISING, [10, 20, 28, 29, 30, 30], None),
     ],

@@ -33,7 +33,9 @@ _DECIBELS = frozenset(("psnr", "snr", "sdr", "sisdr", "sisnr"))
 _BOUNDED = FRACTIONS | ACCURACIES | set(NATURAL) | {"ssim"}
 """Words in the names of metrics that are 1 (or 100 %) at best: what is missing to that is an error."""
 _LEAST_ERROR = 0.02
-"""Errors below it, as a fraction of the whole or of the first evaluation, are not told apart."""
+"""Errors below it, as a fraction of the first evaluation, are not told apart."""
+_LEAST_MISSED = 0.05
+"""The same for fractions, which are measured on few samples."""
 _LEAST_GAIN = 0.2
 """Gain, as a fraction of the whole or of the first evaluation, below which its parts mean nothing."""
 _LEAST_DECIBELS = 2.0
@@ -174,7 +176,7 @@ def _scale(name: str, better: Direction, here: float, there: float, then: Series
         return 10 ** ((there - here) / 10), _LEAST_DECIBELS
     if better == "higher" and words & _BOUNDED and float(np.nanmin(then.values)) >= 0:
         full = whole(then.values)
-        return max((full - here) / max(full - there, _LEAST_ERROR * full), 1.0), _LEAST_GAIN * full
+        return max((full - here) / max(full - there, _LEAST_MISSED * full), 1.0), _LEAST_GAIN * full
     if better == "lower" and not is_signed(then.values) and here >= 0:
         return max(here / max(there, _LEAST_ERROR * first, 1e-30), 1.0), _LEAST_GAIN * first
     return 1.0, _LEAST_GAIN * abs(first)
