@@ -48,6 +48,22 @@ def test_it_holds_the_script_and_the_modules_that_it_imported_from_its_folder(pr
     assert found_by(project / "train.py", at=tmp_path) == expected
 
 
+def test_a_project_behind_a_link_and_a_linked_script(project, tmp_path):
+    (tmp_path / "link").symlink_to(project, target_is_directory=True)
+    (tmp_path / "start.py").symlink_to(project / "train.py")
+    expected = ["train.py", ["helper.py", "parts/__init__.py", "parts/model.py", "train.py"]]
+    assert found_by(tmp_path / "link" / "train.py", at=tmp_path) == expected
+    assert found_by("start.py", at=tmp_path) == expected
+
+
+def test_packages_of_an_environment_inside_of_the_project_are_none_of_its_files(project):
+    package = project / ".venv" / "lib" / "site-packages" / "installed"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    (project / "train.py").write_text(f"import sys\nsys.path.append({str(package.parent)!r})\nimport installed\n{KEEP}")
+    assert found_by("train.py", at=project)[1] == ["helper.py", "parts/__init__.py", "parts/model.py", "train.py"]
+
+
 def test_of_a_module_that_was_started_with_m_the_folder_is_the_one_above_its_package(project):
     (project / "parts" / "run.py").write_text(KEEP)
     main, files = found_by("-m", "parts.run", at=project)

@@ -1,6 +1,8 @@
 """code.zip: the script of a run and the modules that it imported from its own folder."""
 
+import functools
 import io
+import os
 import sys
 import sysconfig
 import zipfile
@@ -44,11 +46,11 @@ class SourceCode:
         if script is None:
             return None
         root = _import_root(script)
-        paths = sorted({script, *_modules_below(root)})[:MOST_FILES]
+        paths = sorted({script, *_modules_below(root)}, key=lambda path: (path != script, path))[:MOST_FILES]
         files: dict[str, str] = {}
         size = 0
         # The script comes first: whatever else is too large, its text is kept.
-        for path in sorted(paths, key=lambda path: path != script):
+        for path in paths:
             try:
                 text = path.read_bytes()
             # The file was removed or replaced since it was imported.
@@ -121,8 +123,11 @@ def _is_ours(info: zipfile.ZipInfo) -> bool:
 def _script() -> Path | None:
     """Return the script that this process runs, None if it is none of the user's."""
     file = getattr(sys.modules.get("__main__"), "__file__", None)
-    path = Path(file).resolve() if file else None
-    return path if path is not None and path.is_file() and not _is_installed(path) else None
+    if not file:
+        return None
+    # Python imports modules from the folder of the target, if a script or its folder is a link.
+    path = Path(file).resolve()
+    return path if path.is_file() and not _is_installed(path) else None
 
 
 def _import_root(script: Path) -> Path:
@@ -134,17 +139,22 @@ def _import_root(script: Path) -> Path:
 
 def _modules_below(root: Path) -> Iterator[Path]:
     """Yield the files of the imported modules below a folder that were not installed there."""
+    # Compared as text, because torch imports thousands of modules; also as the script was called, through links.
+    called = Path(getattr(sys.modules.get("__main__"), "__file__", None) or root).absolute().parent
+    prefixes = (f"{root}{os.sep}", f"{called}{os.sep}")
     for module in tuple(sys.modules.values()):
         file = getattr(module, "__file__", None)
-        if not isinstance(file, str) or not file.endswith(".py"):
-            continue
-        path = Path(file).resolve()
-        if path.is_relative_to(root) and not _is_installed(path):
-            yield path
+        if isinstance(file, str) and file.endswith(".py") and str(Path(file).absolute()).startswith(prefixes):
+            path = Path(file).resolve()
+            if path.is_relative_to(root) and not _is_installed(path):
+                yield path
 
 
 def _is_installed(path: Path) -> bool:
     """Return whether a file belongs to an installed package, to Python or to fieldwatch."""
-    own = Path(__file__).resolve().parents[2]
-    places = (own, *(Path(sysconfig.get_path(name)).resolve() for name in _INSTALLED))
-    return "site-packages" in path.parts or any(path.is_relative_to(place) for place in places)
+    return "site-packages" in path.parts or any(path.is_relative_to(place) for place in _installed_places())
+
+
+@functools.cache
+def _installed_places() -> tuple[Path, ...]:
+    return (Path(__file__).resolve().parents[2], *(Path(sysconfig.get_path(name)).resolve() for name in _INSTALLED))
