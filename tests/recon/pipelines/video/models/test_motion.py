@@ -2,7 +2,8 @@ import pytest
 import torch
 from torch.nn import functional
 
-from fieldwatch.recon.pipelines.video.motion import interpolate, interpolated_targets, midway_flow, warp
+from fieldwatch.recon.pipelines.video.between import interpolated_targets
+from fieldwatch.recon.pipelines.video.motion import interpolate, midway_flow, warp
 
 
 def texture(height, width):
