@@ -26,6 +26,7 @@ _ROBUST = 0.03  # squared difference of colors above which a pixel counts less
 _OUTER = 0.5  # weight of pairs on one side of the gap beside that of the pair around it
 _DAMPING = 1e-3  # of the change of the velocity
 _STIFFNESS = 0.03  # of the acceleration
+_DOUBT = 0.08  # difference of colors that divides a weight by e
 _MOST_CHANGE = 1.0  # pixels per round, for which the linearization holds
 
 
@@ -52,31 +53,38 @@ def interpolate_curved(
 ) -> Float[Tensor, "3 height width"]:
     """Return the image at time 0, from images at other times.
 
-    Between two images, the nearest on both sides are warped and blended: the nearer one counts more, and one that a
-    path leaves does not count. If all images are on one side, the nearest is warped along straight paths.
+    Between two images, the nearest on both sides are warped and blended. The nearer one counts more, and so does one
+    that the image beyond it confirms; one that a path leaves does not count. If all images are on one side, the
+    nearest is warped along straight paths.
 
     Args:
         pictures: at least two images in [0, 1].
         times: times of the images, ascending; none is 0. The two next to 0 should be about 2 units apart.
     """
     paths = estimate_paths(pictures, times)
-    before = max((i for i, time in enumerate(times) if time < 0), default=None)
-    after = min((i for i, time in enumerate(times) if time > 0), default=None)
-    warped = [
-        warp(pictures[i][None], paths.at(times[i]), mode="bicubic").clamp(0, 1)
-        for i in (before, after)
-        if i is not None
+    moved = [
+        warp(picture[None], paths.at(time), mode="bicubic").clamp(0, 1)
+        for picture, time in zip(pictures, times, strict=True)
     ]
-    if before is None or after is None:
-        return warped[0][0]
-    share = -times[before] / (times[after] - times[before])
+    after = sum(time < 0 for time in times)
+    if after in {0, len(times)}:
+        return moved[after - 1 if after else 0][0]
+    before = after - 1
     # Blurred by less than a pixel, so that no seam shows.
-    visible = [blur(_inside(paths.at(times[i])), 0.5) for i in (before, after)]
-    parts = [(1 - share) * visible[0], share * visible[1]]
+    weights = [blur(_inside(paths.at(times[i])), 0.5) for i in (before, after)]
+    if before > 0 and after + 1 < len(times):
+        # A point that is hidden in one image shows another color there than in the image beyond it.
+        differences = [(moved[i] - moved[j]).abs().mean(1, keepdim=True) for i, j in ((0, before), (-1, after))]
+        weights = [
+            weight * torch.exp(-blur(difference, _WINDOW) / _DOUBT)
+            for weight, difference in zip(weights, differences, strict=True)
+        ]
+    share = -times[before] / (times[after] - times[before])
+    parts = [(1 - share) * weights[0], share * weights[1]]
     total = parts[0] + parts[1]
     # Where both images lack the point, time alone decides.
-    weight = torch.where(total > 0, parts[1] / total.clamp_min(1e-6), share)
-    return torch.lerp(warped[0], warped[1], weight)[0]
+    weight = torch.where(total > 0, parts[1] / total.clamp_min(1e-9), share)
+    return torch.lerp(moved[before], moved[after], weight)[0]
 
 
 @torch.no_grad()
