@@ -49,6 +49,7 @@ COMMANDS = {
     "sdf_field": ["sdf_field.py"],
     "sdf_rendering": ["sdf_rendering.py"],
     "video_quality": ["video_quality.py", "--seconds", "180", "--cores", "0", "1", "--data", BUNNY],
+    "video_between": ["video_between.py", "--epochs", "80"],
     "video_codecs": ["video_codecs.py", "--seconds", "120", "--only", "builtin"],
     "normals_mesh": ["normals_quality.py", "--mesh", SPOT],
     "normals_poses": ["normals_quality.py", "--mesh", SPOT, "--poses"],

@@ -22,10 +22,11 @@ ROUNDS = 10
 STRAIGHT_ROUNDS = 2
 """Refinements of the velocity alone at the beginning of a level."""
 _WINDOW = 2.0  # standard deviation of the windows, pixels
+_AROUND = 8.0  # of the windows from which those without texture take their velocity, pixels
 _ROBUST = 0.03  # squared difference of colors above which a pixel counts less
 _OUTER = 0.5  # weight of pairs on one side of the gap beside that of the pair around it
-_DAMPING = 1e-3  # of the change of the velocity
-_STIFFNESS = 0.03  # of the acceleration
+_DAMPING = 2e-3  # of the difference from the velocity around, against windows without texture
+_STIFFNESS = 0.015  # of the acceleration
 _DOUBT = 0.08  # difference of colors that divides a weight by e
 _MOST_CHANGE = 1.0  # pixels per round, for which the linearization holds
 
@@ -91,14 +92,16 @@ def interpolate_curved(
 def estimate_paths(pictures: Float[Tensor, "pictures 3 height width"], times: Sequence[float]) -> Paths:
     """Return the paths of the pixels of the image at time 0 through images at other times.
 
-    Paths are curved if there are images on both sides and at least three.
+    Paths are curved if there are at least three images, and straight through two.
 
     Args:
-        pictures: at least two images in [0, 1].
+        pictures: at least two images in [0, 1]; two if all are on one side.
         times: times of the images, ascending; none is 0.
     """
-    # A continuation of a curved path is worse than that of a straight one.
-    curved = len(times) > 2 and times[0] < 0 < times[-1]
+    if not times[0] < 0 < times[-1]:
+        return _arriving(pictures, times)
+    # Two images do not tell a curved path from a straight one.
+    curved = len(times) > 2
     nothing = pictures.new_zeros(1, 2, 1, 1)
     paths = Paths(velocity=nothing, acceleration=nothing)
     for level in reversed(pyramid([picture[None] for picture in pictures])):
@@ -111,6 +114,20 @@ def estimate_paths(pictures: Float[Tensor, "pictures 3 height width"], times: Se
                 acceleration = median_filter(paths.acceleration + _step(level, times, paths, accelerate=True))
                 paths = Paths(velocity=paths.velocity, acceleration=acceleration)
     return paths
+
+
+def _arriving(pictures: Float[Tensor, "pictures 3 height width"], times: Sequence[float]) -> Paths:
+    """Return the paths at time 0 through images that are all before it, or all after it.
+
+    The motion is found in the middle of these images. Each pixel takes that of the point which arrives there; beyond
+    the border, that of the border.
+    """
+    middle = (times[0] + times[-1]) / 2
+    found = estimate_paths(pictures, [time - middle for time in times]).velocity
+    velocity = found
+    for _ in range(ROUNDS):
+        velocity = warp(found, middle * velocity)
+    return Paths(velocity=velocity, acceleration=torch.zeros_like(velocity))
 
 
 def _step(
@@ -140,12 +157,24 @@ def _step(
         xe = xe + _STIFFNESS * paths.acceleration[:, :1]
         ye = ye + _STIFFNESS * paths.acceleration[:, 1:]
     else:
-        # A window without texture keeps its velocity instead of dividing by 0.
+        # A window without texture, or that left the images, moves like those around it.
+        difference = paths.velocity - _typical(paths.velocity, xx + yy)
         xx = xx + _DAMPING
         yy = yy + _DAMPING
+        xe = xe + _DAMPING * difference[:, :1]
+        ye = ye + _DAMPING * difference[:, 1:]
     # Cramer's rule for the 2 x 2 system.
     change = torch.cat([xy * ye - yy * xe, xy * xe - xx * ye], dim=1) / (xx * yy - xy * xy)
     return change.clamp(-_MOST_CHANGE, _MOST_CHANGE)
+
+
+def _typical(
+    velocity: Float[Tensor, "1 2 height width"], texture: Float[Tensor, "1 1 height width"]
+) -> Float[Tensor, "1 2 height width"]:
+    """Return the mean velocity in wide windows, in which texture counts."""
+    weight = texture + 1e-6
+    sums = blur(torch.cat([weight * velocity, weight], dim=1), _AROUND)
+    return sums[:, :2] / sums[:, 2:]
 
 
 def _inside(displacement: Float[Tensor, "1 2 height width"]) -> Float[Tensor, "1 1 height width"]:
