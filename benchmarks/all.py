@@ -49,6 +49,8 @@ COMMANDS = {
     "sdf_field": ["sdf_field.py"],
     "sdf_rendering": ["sdf_rendering.py"],
     "video_quality": ["video_quality.py", "--seconds", "180", "--cores", "0", "1", "--data", BUNNY],
+    "video_between": ["video_between.py", "--epochs", "80", "--only", "bunny", "occluders", "pan"],
+    "video_between_more": ["video_between.py", "--only", "builtin", "rotation", "other"],
     "video_codecs": ["video_codecs.py", "--seconds", "120", "--only", "builtin"],
     "normals_mesh": ["normals_quality.py", "--mesh", SPOT],
     "normals_poses": ["normals_quality.py", "--mesh", SPOT, "--poses"],

@@ -53,6 +53,23 @@ def test_frames_patches_and_moments_of_a_run(run, answer):
     assert not np.array_equal(pixels(files["time 6.5"]), last)
 
 
+def test_a_network_trained_with_curved_motion_draws_from_its_file_alone(frames, tmp_path, answer, fieldwatch):
+    clip = shutil.copytree(frames, tmp_path / "frames")
+    words = ("--between-weight", 1, "--between-motion", "curved", "--teacher", "descriptor", "--epochs", 1)
+    small = ("--grid-widths", 4, 4, 4, "--grid-blocks", 0, 0, 0, "--data-split", "3_3_4", "--clip-loss-weight", 0)
+    line = ("train", "video", "--data", clip, "--out", tmp_path / "run", "--cache", tmp_path / "cache", *words, *small)
+    assert fieldwatch(*line)[0] in {0, 1}
+    # Opening the run estimates no motion, which only training needs.
+    wanted = answer("infer", "video", tmp_path / "run", "--frames", 3)
+    export = ("export", tmp_path / "run", "--to", "bitstream", "-o", tmp_path / "clip.fwv", "--bits", 12)
+    assert fieldwatch(*export)[0] == 0
+    shutil.rmtree(clip)
+    shutil.rmtree(tmp_path / "run" / "checkpoints")
+    drawn = answer("infer", "video", tmp_path / "clip.fwv", "--frames", 3)
+    difference = pixels(drawn["files"]["frame 3"]).astype(int) - pixels(wanted["files"]["frame 3"])
+    assert np.abs(difference).max() <= 2
+
+
 def test_a_file_draws_alone_what_the_run_draws(run, bitstream, tmp_path, answer):
     alone = shutil.copy(bitstream, tmp_path / "clip.fwv")
     drawn = answer("infer", "video", alone, "--frames", 3, "--time", 3.5)

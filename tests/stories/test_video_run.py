@@ -238,6 +238,7 @@ BAD_FLAGS = {
     "unknown schedule": (["--lr-type", "linear_0.1"], r"--lr-type must be cosine_.* got 'linear_0.1'"),
     "no validation": (["--data-split", "9_10_10"], "9_9_10"),
     "no such teacher": (["--teacher", "nowhere/at-all"], "--teacher nowhere/at-all"),
+    "curved motion of no prior": (["--between-motion", "curved"], "--between-motion curved .* --between-weight 0 "),
     "unknown preset": (["--preset", "smal"], "expected one of default, demo, small"),
 }
 

@@ -13,8 +13,8 @@ The flags of the original scripts (--data-path, --vid, --embed, --fc-dim, --fc-h
 _MAIN_FLAGS = {
     "data and output": ("data", "start", "count", "stride", "crop", "resize", "data_split"),
     "method and quality": (
-        "model", "modelsize", "rows", "columns", "loss", "clip_loss_weight", "between_weight", "teacher", "batch",
-        "lr",
+        "model", "modelsize", "rows", "columns", "loss", "clip_loss_weight", "between_weight", "between_motion",
+        "teacher", "batch", "lr",
     ),
     "run length and evaluation": ("epochs", "eval_freq"),
     "saving and resuming": ("checkpoint_epochs", "keep_last", "keep_best"),

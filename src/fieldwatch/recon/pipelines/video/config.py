@@ -2,9 +2,13 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from fieldwatch.pipeline import AT_LEAST_ONE, FINITE_WEIGHT, NOT_NEGATIVE, POSITIVE, Device, refuse_out_of_bounds
 from fieldwatch.recon.pipelines.video.models import ModelName, ModelOptions
+
+BetweenMotion = Literal["straight", "curved"]
+"""Shape of the paths that the interpolation prior follows."""
 
 # Settings that share a bound: at least 1, and 0 or more.
 _COUNTS = ("count", "stride", "rows", "columns", "epochs", "batch", "eval_freq", "checkpoint_epochs", "keep_last")
@@ -34,6 +38,8 @@ class VideoConfig:
         clip_loss_weight: weight of 1 - cosine to the teacher's embedding; 0 leaves the semantic head untrained.
         pixel_loss_warmup_epochs: number of epochs before the semantic term starts.
         between_weight: weight of the interpolation prior at times between two training frames; 0 disables it.
+        between_motion: paths that the prior follows: "straight" ones between two training frames, or "curved" ones
+            through up to four, which it continues past the first and last.
         teacher: "auto" (CLIP if its weights are available, else the descriptor), "descriptor", or a CLIP folder or
             name.
         epochs: number of passes over the training units.
@@ -82,6 +88,7 @@ class VideoConfig:
     clip_loss_weight: float = 0.1
     pixel_loss_warmup_epochs: int = 50
     between_weight: float = 0.0
+    between_motion: BetweenMotion = "straight"
     teacher: str = "auto"
     epochs: int = 300
     batch: int = 2

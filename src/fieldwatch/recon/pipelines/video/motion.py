@@ -1,75 +1,13 @@
-"""Motion-compensated interpolation between training frames.
-
-Held-out frames are never read: a gap is filled from the training frames on both sides.
-"""
+"""Motion between two images, interpolation along it, and the filters and pyramids that this takes."""
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Literal
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional
-
-
-@runtime_checkable
-class Frames(Protocol):
-    """Frames by index, `[3, height, width]` in [0, 1]: a tensor, or anything that decodes frames on demand."""
-
-    def __len__(self) -> int:
-        """Return the number of frames."""
-        ...
-
-    def __getitem__(self, index: int, /) -> Float[Tensor, "3 height width"]:
-        """Return the frame at an index."""
-        ...
-
-
-@dataclass(frozen=True, kw_only=True)
-class InterpolatedTargets:
-    """Interpolated images for the frames that are not trained on.
-
-    Attributes:
-        indices: indices of the interpolated frames, ascending; none is a training frame.
-        frames: interpolated images, made from training frames only.
-    """
-
-    indices: tuple[int, ...]
-    frames: Float[Tensor, "targets 3 height width"]
-
-
-def interpolated_targets(frames: Frames, train: Sequence[int], *, window: float = 2.0) -> InterpolatedTargets:
-    """Interpolate every frame that is not in ``train`` from its nearest training frames on both sides.
-
-    Between two training frames, the image is a blend of both, each warped along the motion between them to the time of
-    the gap. Before the first or after the last training frame it is a copy of that frame.
-
-    Args:
-        frames: the whole video; only the frames in ``train`` are read.
-        train: indices of the training frames, in any order.
-        window: see `midway_flow`.
-
-    Raises:
-        ValueError: ``train`` is empty or contains an index out of range.
-    """
-    known = sorted(set(train))
-    if not known or known[0] < 0 or known[-1] >= len(frames):
-        raise ValueError(f"train must be at least one frame index in [0, {len(frames)}), got {known}")
-    gaps = tuple(sorted(set(range(len(frames))) - set(known)))
-    pictures = [_fill(frames, known, gap, window) for gap in gaps]
-    return InterpolatedTargets(indices=gaps, frames=torch.stack(pictures) if pictures else frames[known[0]][None][:0])
-
-
-def _fill(frames: Frames, known: list[int], gap: int, window: float) -> Tensor:
-    before = max((k for k in known if k < gap), default=None)
-    after = min((k for k in known if k > gap), default=None)
-    if before is None or after is None:
-        # No motion can be estimated from one side only.
-        return frames[known[0] if before is None else known[-1]]
-    share = (gap - before) / (after - before)
-    return interpolate(frames[before][None], frames[after][None], share=share, window=window)[0]
 
 
 @torch.no_grad()
@@ -109,18 +47,21 @@ def midway_flow(
     """
     # Zero motion at the coarsest level, enlarged to its size below.
     flow = torch.zeros(before.shape[0], 2, 1, 1, dtype=before.dtype, device=before.device)
-    for first, second in reversed(_pyramid(before, after)):
-        flow = _enlarge(flow, first.shape[-2:])
+    for first, second in reversed(pyramid((before, after))):
+        flow = enlarge(flow, first.shape[-2:])
         for _ in range(rounds):
             moved = warp(first, -share * flow), warp(second, (1 - share) * flow)
-            flow = _median(flow + _refinement(*moved, share=share, window=window))
+            flow = median_filter(flow + _refinement(*moved, share=share, window=window))
     return flow
 
 
 def warp(
-    pictures: Float[Tensor, "pictures channels height width"], flow: Float[Tensor, "pictures 2 height width"]
+    pictures: Float[Tensor, "pictures channels height width"],
+    flow: Float[Tensor, "pictures 2 height width"],
+    *,
+    mode: Literal["bilinear", "bicubic"] = "bilinear",
 ) -> Float[Tensor, "pictures channels height width"]:
-    """Sample images bilinearly at p + flow(p); positions beyond the border are clamped to it."""
+    """Sample images at p + flow(p); positions beyond the border are clamped to it."""
     height, width = pictures.shape[-2:]
     rows = torch.arange(height, dtype=flow.dtype, device=flow.device)[:, None]
     columns = torch.arange(width, dtype=flow.dtype, device=flow.device)
@@ -128,21 +69,23 @@ def warp(
     x = (columns + flow[:, 0]) * (2 / max(width - 1, 1)) - 1
     y = (rows + flow[:, 1]) * (2 / max(height - 1, 1)) - 1
     at = torch.stack([x, y], dim=-1)
-    return functional.grid_sample(pictures, at, mode="bilinear", padding_mode="border", align_corners=True)
+    return functional.grid_sample(pictures, at, mode=mode, padding_mode="border", align_corners=True)
 
 
-def _pyramid(first: Tensor, second: Tensor) -> list[tuple[Tensor, Tensor]]:
-    """Return both images at full size, half, quarter, ... while the shorter side has at least 16 pixels."""
-    levels = [(first, second)]
+def pyramid(
+    pictures: Sequence[Float[Tensor, "pairs 3 height width"]],
+) -> list[tuple[Float[Tensor, "pairs 3 rows columns"], ...]]:
+    """Return images at full size, half, quarter, ... while the shorter side has at least 16 pixels."""
+    levels = [tuple(pictures)]
     # Halving a side of 32 leaves 16 pixels, enough for a window.
     while min(levels[-1][0].shape[-2:]) >= 32 and len(levels) < 6:
         # Blurred before subsampling, to avoid aliasing.
-        smaller = [functional.avg_pool2d(_blur(picture, 0.7), 2, ceil_mode=True) for picture in levels[-1]]
-        levels.append((smaller[0], smaller[1]))
+        levels.append(tuple(functional.avg_pool2d(blur(picture, 0.7), 2, ceil_mode=True) for picture in levels[-1]))
     return levels
 
 
-def _enlarge(flow: Tensor, size: torch.Size) -> Tensor:
+def enlarge(flow: Float[Tensor, "pairs 2 rows columns"], size: torch.Size) -> Float[Tensor, "pairs 2 height width"]:
+    """Return a flow on the next larger level of a pyramid."""
     larger = functional.interpolate(flow, tuple(size), mode="bilinear", align_corners=False)
     # Flow is in pixels, which are half as large in the larger image.
     return larger * 2
@@ -151,13 +94,13 @@ def _enlarge(flow: Tensor, size: torch.Size) -> Tensor:
 def _refinement(first: Tensor, second: Tensor, *, share: float, window: float) -> Tensor:
     """Return the flow update that solves the 2 x 2 normal equations of every window, limited to 2 pixels."""
     # Derivative of after(p + (1 - share) v) - before(p - share v) with respect to v: both images move.
-    gradients = [share * a + (1 - share) * b for a, b in zip(_gradient(first), _gradient(second), strict=True)]
+    gradients = [share * a + (1 - share) * b for a, b in zip(gradient(first), gradient(second), strict=True)]
     gx, gy = gradients
     error = second - first
     # Iteratively reweighted least squares for the norm sqrt(|e|^2 + 0.01) reduces the influence of occluded pixels.
     weight = (error.square().sum(1, keepdim=True) + 0.01).rsqrt()
     products = [(weight * p.sum(1, keepdim=True)) for p in (gx * gx, gx * gy, gy * gy, gx * error, gy * error)]
-    xx, xy, yy, xe, ye = _blur(torch.cat(products, dim=1), window).split(1, dim=1)
+    xx, xy, yy, xe, ye = blur(torch.cat(products, dim=1), window).split(1, dim=1)
     # A window without texture keeps its flow instead of dividing by 0.
     xx = xx + 1e-3
     yy = yy + 1e-3
@@ -168,15 +111,22 @@ def _refinement(first: Tensor, second: Tensor, *, share: float, window: float) -
     return change.clamp(-2, 2)
 
 
-def _gradient(picture: Tensor) -> tuple[Tensor, Tensor]:
-    # Central differences; at the border they become one-sided with half the slope.
+def gradient(
+    picture: Float[Tensor, "pictures channels height width"],
+) -> tuple[
+    Float[Tensor, "pictures channels height width"],
+    Float[Tensor, "pictures channels height width"],
+]:
+    """Return the derivatives along x and y: central differences, at the border one-sided with half the slope."""
     padded = functional.pad(picture, (1, 1, 1, 1), mode="replicate")
     dx = (padded[..., 1:-1, 2:] - padded[..., 1:-1, :-2]) / 2
     dy = (padded[..., 2:, 1:-1] - padded[..., :-2, 1:-1]) / 2
     return dx, dy
 
 
-def _blur(picture: Tensor, deviation: float) -> Tensor:
+def blur(
+    picture: Float[Tensor, "pictures channels height width"], deviation: float
+) -> Float[Tensor, "pictures channels height width"]:
     """Blur every channel with a Gaussian, replicating border pixels."""
     # Beyond 3 standard deviations a Gaussian is negligible.
     reach = math.ceil(3 * deviation)
@@ -189,7 +139,8 @@ def _blur(picture: Tensor, deviation: float) -> Tensor:
     return functional.conv2d(columns, taps.transpose(2, 3), groups=picture.shape[1])
 
 
-def _median(flow: Tensor) -> Tensor:
+def median_filter(flow: Float[Tensor, "pairs 2 height width"]) -> Float[Tensor, "pairs 2 height width"]:
+    """Return the median of 3 x 3 pixels around each pixel, of both axes by themselves."""
     pairs, axes, height, width = flow.shape
     padded = functional.pad(flow, (1, 1, 1, 1), mode="replicate").reshape(pairs * axes, 1, height + 2, width + 2)
     windows = functional.unfold(padded, 3)

@@ -27,10 +27,10 @@ from fieldwatch.pipeline import RunChoices, choose_device, run_options
 from fieldwatch.recon.data import Clip, PatchGrid, read_clip, synthetic_clip
 from fieldwatch.recon.losses import pixel_loss
 from fieldwatch.recon.pipelines.video.baselines import embedding_baselines, reference_psnr
-from fieldwatch.recon.pipelines.video.config import VideoConfig
+from fieldwatch.recon.pipelines.video.between import interpolated_targets
+from fieldwatch.recon.pipelines.video.config import BetweenMotion, VideoConfig
 from fieldwatch.recon.pipelines.video.graphs import refuse_graphs
 from fieldwatch.recon.pipelines.video.layout import VIDEO_LAYOUT
-from fieldwatch.recon.pipelines.video.motion import interpolated_targets
 from fieldwatch.recon.pipelines.video.objective import semantic_window
 from fieldwatch.recon.pipelines.video.rules import VIDEO_RULES
 from fieldwatch.recon.pipelines.video.scene import StandIns, VideoScene
@@ -80,6 +80,14 @@ def _refuse_framing(config: VideoConfig) -> None:
             )
 
 
+def _refuse_idle_motion(config: VideoConfig) -> None:
+    if config.between_motion != "straight" and not config.between_weight:
+        raise InputError(
+            f"--between-motion {config.between_motion} needs the interpolation prior, which --between-weight 0 leaves "
+            "out: give a weight, e.g. --between-weight 1, or leave --between-motion out"
+        )
+
+
 def prepare_scene(config: VideoConfig) -> VideoScene:
     """Read the clip, check all inputs, split the frames, and compute the semantic targets.
 
@@ -92,6 +100,7 @@ def prepare_scene(config: VideoConfig) -> VideoScene:
     Ranks.of_process().refuse_small(config.batch, "--batch")
     device = choose_device(config.device)
     refuse_graphs(config, device, Ranks.of_process().world)
+    _refuse_idle_motion(config)
     clip = load_clip(config)
     grid = PatchGrid(config.rows, config.columns, clip.height, clip.width)
     split = split_frames(len(clip), config.data_split, shuffle=config.shuffle_data)
@@ -102,7 +111,11 @@ def prepare_scene(config: VideoConfig) -> VideoScene:
             f"{config.options.clip_dim}"
         )
     embeddings = targets(clip, grid, teacher, cache_folder(config))
-    pictures = make_stand_ins(clip, split, grid, teacher, device) if config.between_weight else None
+    pictures = (
+        make_stand_ins(clip, split, grid, teacher, device, motion=config.between_motion)
+        if config.between_weight
+        else None
+    )
     return VideoScene(
         clip=clip,
         grid=grid,
@@ -119,11 +132,17 @@ def prepare_scene(config: VideoConfig) -> VideoScene:
     )
 
 
-def make_stand_ins(
-    clip: Clip, split: FrameSplit, grid: PatchGrid, teacher: Teacher, device: torch.device
+def make_stand_ins(  # noqa: PLR0913  a clip, what is known about it, and how to interpolate
+    clip: Clip,
+    split: FrameSplit,
+    grid: PatchGrid,
+    teacher: Teacher,
+    device: torch.device,
+    *,
+    motion: BetweenMotion = "straight",
 ) -> StandIns | None:
-    """Interpolate the frames that are not trained on from the training frames on both sides; None if there are none."""
-    filled = interpolated_targets(_Floats(clip), split.train)
+    """Interpolate the frames that are not trained on from those that are; None if there are none."""
+    filled = interpolated_targets(_Floats(clip), split.train, motion=motion)
     if not filled.indices:
         return None
     # Rounded to 8 bits like true frames, so that the teacher treats both alike.

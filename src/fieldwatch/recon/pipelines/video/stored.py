@@ -62,7 +62,12 @@ def open_run(folder: Path, checkpoint: CheckpointSelector = "last", *, device: D
     saved = checkpoints.find(checkpoint)
     items = checkpoints.read(saved.step)
     # Interpolated frames are slow to compute and needed for training only.
-    scene_config = replace(_with_its_descriptor(folder, config), device=device or config.device, between_weight=0.0)
+    scene_config = replace(
+        _with_its_descriptor(folder, config),
+        device=device or config.device,
+        between_weight=0.0,
+        between_motion="straight",
+    )
     scene = prepare_scene(scene_config)
     _refuse_other_teacher(folder, scene.teacher)
     model = build_model(config.model, scene.geometry, config.options).to(scene.device)

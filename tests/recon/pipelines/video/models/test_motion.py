@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from fieldwatch.recon.pipelines.video.motion import interpolate, interpolated_targets, midway_flow, warp
+from fieldwatch.recon.pipelines.video.motion import interpolate, midway_flow, warp
 
 
 def texture(height, width):
@@ -37,35 +37,6 @@ def test_between_follows_the_motion_where_the_plain_blend_does_not(share):
     carried = inner(interpolate(video[:1], video[8:], share=share))
     blend = inner((1 - share) * video[:1] + share * video[8:])
     assert (carried - truth).square().mean() < 0.25 * (blend - truth).square().mean()
-
-
-def test_targets_stand_for_the_frames_that_are_not_trained_on():
-    video = sliding(6, 2)
-    targets = interpolated_targets(video, [0, 1, 3, 4])
-    assert targets.indices == (2, 5)
-    assert targets.frames.shape == (2, 3, 96, 96)
-    assert inner(targets.frames[0] - video[2]).abs().mean() < 0.02
-    assert torch.equal(targets.frames[1], video[4])
-
-
-def test_held_out_frames_are_never_read():
-    video = sliding(6, 2)
-    spoiled = video.clone()
-    spoiled[[2, 5]] = torch.nan
-    kept = [0, 1, 3, 4]
-    assert torch.equal(interpolated_targets(video, kept).frames, interpolated_targets(spoiled, kept).frames)
-
-
-def test_nothing_held_out_gives_no_targets():
-    targets = interpolated_targets(sliding(3, 1), range(3))
-    assert targets.indices == ()
-    assert targets.frames.shape == (0, 3, 96, 96)
-
-
-@pytest.mark.parametrize("train", [[], [-1, 2], [0, 6]])
-def test_training_frames_that_are_not_there_are_refused(train):
-    with pytest.raises(ValueError, match=r"frame index in \[0, 6\), got \["):
-        interpolated_targets(sliding(6, 1), train)
 
 
 def test_warp_reads_at_the_moved_place_and_repeats_the_border():
