@@ -1,6 +1,8 @@
 """Differentiable rendering of a signed distance field: opacity, normal and distance per ray, composited as in NeuS."""
 
+import math
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float
@@ -31,6 +33,8 @@ from fieldwatch.recon.render.sdf_gpu import DeviceSamples, StrideSearch
 
 STRIDE = 0.75
 """Length of a coarse march step in cell edges; at most one, or a cell could be skipped."""
+ONE_OF = 4
+"""One in so many strides is evaluated before the others."""
 SLOPE = 1.5
 """Maximum slope assumed when strides are skipped: steeper than a distance, because the field is still being trained."""
 VISIBLE_RANGE = 8.0
@@ -84,6 +88,27 @@ class RenderedDistances:
     distance: Float[Tensor, " rays"]
 
 
+class Culling(NamedTuple):
+    """Sections that the search for samples may leave out, because `visible_samples` drops them anyway.
+
+    Attributes:
+        unseen: transmittance below which sections are dropped.
+        least_alpha: opacity below which sections are dropped; 0 if fainter ones than a surface beyond its visible range
+            are kept.
+    """
+
+    unseen: float
+    least_alpha: float
+
+    @classmethod
+    def of(cls, options: RenderOptions) -> "Culling | None":
+        """Return what is dropped; None if nothing may be left out."""
+        faintest = math.exp(-VISIBLE_RANGE)
+        if options.unseen < faintest:
+            return None
+        return cls(options.unseen, options.alpha_threshold if options.alpha_threshold >= faintest else 0.0)
+
+
 def rays_in_scene(batch: RayBatch, poses: Float[Tensor, "views 4 4"]) -> BoundedRays:
     """Return the rays of a batch in the frame of the scene's sphere; gradients flow to the poses.
 
@@ -106,11 +131,14 @@ def march_samples(  # noqa: PLR0913  a model, its rays, and how they are marched
     jitter: Float[Tensor, " rays"] | None = None,
     most: int | None = None,
     shared: RaysToRender | None = None,
+    culling: Culling | None = None,
 ) -> PackedSamples:
     """Return the sections of rays that may contain the surface: in occupied cells, and close enough to it.
 
     The grid is marched in strides of several steps. A stride is subdivided into steps only if the distance at its
-    midpoint allows the blurred surface to reach into it: the field reveals empty space inside occupied cells.
+    midpoint allows the blurred surface to reach into it: the field reveals empty space inside occupied cells. With
+    `culling`, nothing behind a point where it is dark is returned, and if faint sections are dropped, too, halves of
+    strides are examined, and then each of their steps. What `visible_samples` returns of the sections is the same.
 
     Args:
         model: model with the field and the grid.
@@ -119,9 +147,10 @@ def march_samples(  # noqa: PLR0913  a model, its rays, and how they are marched
         jitter: offset of each ray's samples, in steps; None uses no offset.
         most: maximum number of samples; trailing rays that would exceed it are dropped.
         shared: limits the samples over all ranks if other ranks render other rays; None limits these rays only.
+        culling: sections that the caller drops anyway; None returns all that may contain the surface.
     """
     steps_per_stride = _steps_per_stride(model, step)
-    bound = None if most is None else max(most // steps_per_stride, 1)
+    bound = None if most is None else _most_strides(most, steps_per_stride, culling)
     strides = model.grid.march(rays, step * steps_per_stride, jitter=jitter, max_samples=bound)
     # An all-reduce: ranks without samples have to take part, too.
     if shared is not None and bound is not None:
@@ -132,10 +161,45 @@ def march_samples(  # noqa: PLR0913  a model, its rays, and how they are marched
     strides = strides.clipped(far)
     if steps_per_stride == 1 or not len(strides):
         return strides
-    values = model.sdf(points_along(rays, strides.midpoints, strides.ray_index))
     # From the midpoint to an end of a stride, the distance falls by at most its slope times half the length.
     reach = _slack(step, steps_per_stride) + VISIBLE_RANGE / model.deviation()
-    return strides.selected(values.abs() <= reach).subdivided(steps_per_stride)
+    if culling is None:
+        values = _at_midpoints(model, rays, strides)
+        return strides.selected(values.abs() <= reach).subdivided(steps_per_stride)
+    # T <= S(s f) / S(s f0), with f any distance on the way and f0 >= 0 the first. A section's end is half a step away.
+    dark = math.log(culling.unseen / 2) / model.deviation() - SLOPE * step
+    # Most strides of a ray are inside the object: a few of them tell behind which point it is dark.
+    few = strides.selected(torch.arange(len(strides), device=strides.t_start.device) % ONE_OF == 0)
+    strides = strides.selected(_lit(strides, few, _at_midpoints(model, rays, few) < dark))
+    values = _at_midpoints(model, rays, strides)
+    kept = (values.abs() <= reach) & _lit(strides, strides, values < dark)
+    strides = strides.selected(kept)
+    if not culling.least_alpha:
+        return strides.subdivided(steps_per_stride)
+    parts = steps_per_stride
+    if parts % 2 == 0:
+        strides = strides.subdivided(2)
+        values = _at_midpoints(model, rays, strides)
+        parts //= 2
+    else:
+        values = values[kept]
+    # alpha <= S(-s f), with f the smallest distance in a section: from the midpoint to the farther end of each step.
+    away = (torch.arange(parts, device=values.device) + 0.5 - parts / 2).abs() + 0.5
+    reaches = SLOPE * step * away - math.log(culling.least_alpha) / model.deviation()
+    near = (values.abs()[:, None] <= reaches) & _lit(strides, strides, values < dark)[:, None]
+    return strides.subdivided(parts).selected(near.view(-1))
+
+
+def _at_midpoints(model: NormalsModel, rays: BoundedRays, samples: PackedSamples) -> Float[Tensor, " samples"]:
+    return model.sdf(points_along(rays, samples.midpoints, samples.ray_index))
+
+
+def _lit(samples: PackedSamples, others: PackedSamples, dark: Bool[Tensor, " others"]) -> Bool[Tensor, " samples"]:
+    """Return which samples do not lie behind another one of their ray at whose midpoint it is dark."""
+    rows = torch.nonzero(dark)[:, 0]
+    ends = torch.full((samples.n_rays,), torch.inf, device=samples.t_start.device)
+    ends.scatter_reduce_(0, others.ray_index.index_select(0, rows), others.t_end.index_select(0, rows), "amin")
+    return samples.t_start < ends.index_select(0, samples.ray_index)
 
 
 @torch.no_grad()
@@ -200,7 +264,13 @@ def render(
     # The bound counts field evaluations, and each sample of a central ray needs one for every pixel of its patch.
     most = None if most is None else most // pixels_per_ray
     samples_found = march_samples(
-        model, rays, step, jitter=rays_to_render.jitter(len(rays)), most=most, shared=rays_to_render
+        model,
+        rays,
+        step,
+        jitter=rays_to_render.jitter(len(rays)),
+        most=most,
+        shared=rays_to_render,
+        culling=None if patches is not None else Culling.of(options),  # the other pixels of a patch see other samples
     )
     kept = samples_found.n_rays
     rays = _first(rays, kept)
@@ -250,7 +320,9 @@ def _search(model: NormalsModel, rays: int, step: float, options: RenderOptions,
         visible_range=VISIBLE_RANGE,
         empty_samples=options.empty_samples,
     )
-    return replace(unlimited, most=rays * unlimited.strides * parts if most is None else most)
+    if most is None:
+        return replace(unlimited, most=rays * unlimited.strides * parts)
+    return replace(unlimited, most=_most_strides(most, parts, Culling.of(options)) * parts)
 
 
 def _on_device(
@@ -268,6 +340,11 @@ def _on_device(
         ray_count=len(rays_to_render.batch),
         device=rendered,
     )
+
+
+def _most_strides(most: int, steps_per_stride: int, culling: Culling | None) -> int:
+    # With culling, few steps of a stride are left: about one.
+    return max(most // (1 if culling is not None and culling.least_alpha else steps_per_stride), 1)
 
 
 def _steps_per_stride(model: NormalsModel, step: float) -> int:
