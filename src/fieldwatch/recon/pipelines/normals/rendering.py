@@ -88,27 +88,6 @@ class RenderedDistances:
     distance: Float[Tensor, " rays"]
 
 
-class Culling(NamedTuple):
-    """Sections that the search for samples may leave out, because `visible_samples` drops them anyway.
-
-    Attributes:
-        unseen: transmittance below which sections are dropped.
-        least_alpha: opacity below which sections are dropped; 0 if fainter ones than a surface beyond its visible range
-            are kept.
-    """
-
-    unseen: float
-    least_alpha: float
-
-    @classmethod
-    def of(cls, options: RenderOptions) -> "Culling | None":
-        """Return what is dropped; None if nothing may be left out."""
-        faintest = math.exp(-VISIBLE_RANGE)
-        if options.unseen < faintest:
-            return None
-        return cls(options.unseen, options.alpha_threshold if options.alpha_threshold >= faintest else 0.0)
-
-
 def rays_in_scene(batch: RayBatch, poses: Float[Tensor, "views 4 4"]) -> BoundedRays:
     """Return the rays of a batch in the frame of the scene's sphere; gradients flow to the poses.
 
@@ -122,7 +101,18 @@ def rays_in_scene(batch: RayBatch, poses: Float[Tensor, "views 4 4"]) -> Bounded
     return BoundedRays.in_sphere(pose_of_ray[:, :3, 3].contiguous(), directions, RADIUS)
 
 
-@torch.no_grad()
+class FoundSamples(NamedTuple):
+    """Sections of rays that a search found.
+
+    Attributes:
+        samples: the sections.
+        reached: whether the blurred surface may reach each ray, whatever was left out of its sections.
+    """
+
+    samples: PackedSamples
+    reached: Bool[Tensor, " rays"]
+
+
 def march_samples(  # noqa: PLR0913  a model, its rays, and how they are marched
     model: NormalsModel,
     rays: BoundedRays,
@@ -131,14 +121,11 @@ def march_samples(  # noqa: PLR0913  a model, its rays, and how they are marched
     jitter: Float[Tensor, " rays"] | None = None,
     most: int | None = None,
     shared: RaysToRender | None = None,
-    culling: Culling | None = None,
 ) -> PackedSamples:
     """Return the sections of rays that may contain the surface: in occupied cells, and close enough to it.
 
     The grid is marched in strides of several steps. A stride is subdivided into steps only if the distance at its
-    midpoint allows the blurred surface to reach into it: the field reveals empty space inside occupied cells. With
-    `culling`, nothing behind a point where it is dark is returned, and if faint sections are dropped, too, halves of
-    strides are examined, and then each of their steps. What `visible_samples` returns of the sections is the same.
+    midpoint allows the blurred surface to reach into it: the field reveals empty space inside occupied cells.
 
     Args:
         model: model with the field and the grid.
@@ -147,47 +134,67 @@ def march_samples(  # noqa: PLR0913  a model, its rays, and how they are marched
         jitter: offset of each ray's samples, in steps; None uses no offset.
         most: maximum number of samples; trailing rays that would exceed it are dropped.
         shared: limits the samples over all ranks if other ranks render other rays; None limits these rays only.
-        culling: sections that the caller drops anyway; None returns all that may contain the surface.
+    """
+    bound = None if most is None else max(most // _steps_per_stride(model, step), 1)
+    return search_samples(model, rays, step, jitter=jitter, most_strides=bound, shared=shared).samples
+
+
+@torch.no_grad()
+def search_samples(  # noqa: PLR0913  a model, its rays, and how they are marched
+    model: NormalsModel,
+    rays: BoundedRays,
+    step: float,
+    *,
+    unseen: float = 0.0,
+    jitter: Float[Tensor, " rays"] | None = None,
+    most_strides: int | None = None,
+    shared: RaysToRender | None = None,
+) -> FoundSamples:
+    """Return what `march_samples` does, without sections in the dark, which `visible_samples` drops.
+
+    Args:
+        model: model with the field and the grid.
+        rays: rays in the frame of the scene's sphere.
+        step: distance between samples.
+        unseen: transmittance below which sections are left out; 0 leaves out none.
+        jitter: offset of each ray's samples, in steps; None uses no offset.
+        most_strides: maximum number of strides; trailing rays that would exceed it are dropped.
+        shared: limits the strides over all ranks if other ranks render other rays; None limits these rays only.
     """
     steps_per_stride = _steps_per_stride(model, step)
-    bound = None if most is None else _most_strides(most, steps_per_stride, culling)
-    strides = model.grid.march(rays, step * steps_per_stride, jitter=jitter, max_samples=bound)
+    strides = model.grid.march(rays, step * steps_per_stride, jitter=jitter, max_samples=most_strides)
     # An all-reduce: ranks without samples have to take part, too.
-    if shared is not None and bound is not None:
-        strides = shared.limited(strides, bound)
+    if shared is not None and most_strides is not None:
+        strides = shared.limited(strides, most_strides)
     # The march may have dropped trailing rays.
-    far = rays.far if most is None else rays.far[: strides.n_rays]
+    far = rays.far if most_strides is None else rays.far[: strides.n_rays]
     # The last stride of a ray may leave the sphere, where the field is undefined.
     strides = strides.clipped(far)
     if steps_per_stride == 1 or not len(strides):
-        return strides
+        return FoundSamples(strides, _named(strides))
     # From the midpoint to an end of a stride, the distance falls by at most its slope times half the length.
     reach = _slack(step, steps_per_stride) + VISIBLE_RANGE / model.deviation()
-    if culling is None:
-        values = _at_midpoints(model, rays, strides)
-        return strides.selected(values.abs() <= reach).subdivided(steps_per_stride)
+    # Sections beyond the visible range are left out: how dark it is behind a fainter surface is not known.
+    if unseen < math.exp(-VISIBLE_RANGE):
+        near = strides.selected(_at_midpoints(model, rays, strides).abs() <= reach)
+        return FoundSamples(near.subdivided(steps_per_stride), _named(near))
     # T <= S(s f) / S(s f0), with f any distance on the way and f0 >= 0 the first. A section's end is half a step away.
-    dark = math.log(culling.unseen / 2) / model.deviation() - SLOPE * step
+    dark = math.log(unseen / 2) / model.deviation() - SLOPE * step
     # Most strides of a ray are inside the object: a few of them tell behind which point it is dark.
     few = strides.selected(torch.arange(len(strides), device=strides.t_start.device) % ONE_OF == 0)
-    strides = strides.selected(_lit(strides, few, _at_midpoints(model, rays, few) < dark))
+    is_dark = _at_midpoints(model, rays, few) < dark
+    strides = strides.selected(_lit(strides, few, is_dark))
     values = _at_midpoints(model, rays, strides)
-    kept = (values.abs() <= reach) & _lit(strides, strides, values < dark)
-    strides = strides.selected(kept)
-    if not culling.least_alpha:
-        return strides.subdivided(steps_per_stride)
-    parts = steps_per_stride
-    if parts % 2 == 0:
-        strides = strides.subdivided(2)
-        values = _at_midpoints(model, rays, strides)
-        parts //= 2
-    else:
-        values = values[kept]
-    # alpha <= S(-s f), with f the smallest distance in a section: from the midpoint to the farther end of each step.
-    away = (torch.arange(parts, device=values.device) + 0.5 - parts / 2).abs() + 0.5
-    reaches = SLOPE * step * away - math.log(culling.least_alpha) / model.deviation()
-    near = (values.abs()[:, None] <= reaches) & _lit(strides, strides, values < dark)[:, None]
-    return strides.subdivided(parts).selected(near.view(-1))
+    near = values.abs() <= reach
+    # A ray on which it is dark has met the surface before.
+    reached = _named(strides.selected(near)) | _named(few.selected(is_dark))
+    lit = strides.selected(near & _lit(strides, strides, values < dark))
+    return FoundSamples(lit.subdivided(steps_per_stride), reached)
+
+
+def _named(samples: PackedSamples) -> Bool[Tensor, " rays"]:
+    """Return which rays have samples."""
+    return samples.counts > 0
 
 
 def _at_midpoints(model: NormalsModel, rays: BoundedRays, samples: PackedSamples) -> Float[Tensor, " samples"]:
@@ -263,24 +270,27 @@ def render(
         mask = mask.view(-1, patches.area).any(1)
     # The bound counts field evaluations, and each sample of a central ray needs one for every pixel of its patch.
     most = None if most is None else most // pixels_per_ray
-    samples_found = march_samples(
+    found = search_samples(
         model,
         rays,
         step,
+        # Where it is dark on the central ray of a patch, other pixels may see something.
+        unseen=options.unseen if patches is None else 0.0,
         jitter=rays_to_render.jitter(len(rays)),
-        most=most,
+        most_strides=None if most is None else _most_strides(most, _steps_per_stride(model, step), options),
         shared=rays_to_render,
-        culling=None if patches is not None else Culling.of(options),  # the other pixels of a patch see other samples
     )
+    samples_found = found.samples
     kept = samples_found.n_rays
     rays = _first(rays, kept)
     mask = mask[:kept]
     # Before empty rays are filled, because the recovery judges the grid alone.
-    starved = _share((samples_found.counts == 0) & mask, mask)
+    starving = mask & ~found.reached
+    starved = _share(starving, mask)
     filled = 0
     if options.empty_samples:
-        # Rays outside the mask are rightly empty: a range of zero length gets no stratified samples.
-        starving_rays = replace(rays, far=torch.where(mask, rays.far, rays.near))
+        # Other rays are rightly empty: a range of zero length gets no stratified samples.
+        starving_rays = replace(rays, far=torch.where(starving, rays.far, rays.near))
         # Noise for the rays within the bound, which are the same for any number of ranks.
         noise = rays_to_render.noise(kept, options.empty_samples + 1)
         filled_samples = fill_empty(samples_found, starving_rays, options.empty_samples, noise=noise)
@@ -322,7 +332,7 @@ def _search(model: NormalsModel, rays: int, step: float, options: RenderOptions,
     )
     if most is None:
         return replace(unlimited, most=rays * unlimited.strides * parts)
-    return replace(unlimited, most=_most_strides(most, parts, Culling.of(options)) * parts)
+    return replace(unlimited, most=_most_strides(most, parts, options) * parts)
 
 
 def _on_device(
@@ -342,9 +352,9 @@ def _on_device(
     )
 
 
-def _most_strides(most: int, steps_per_stride: int, culling: Culling | None) -> int:
-    # With culling, few steps of a stride are left: about one.
-    return max(most // (1 if culling is not None and culling.least_alpha else steps_per_stride), 1)
+def _most_strides(most: int, steps_per_stride: int, options: RenderOptions) -> int:
+    # If faint samples are dropped, about one step of a stride is left, else up to all of them.
+    return max(most // (1 if options.alpha_threshold else steps_per_stride), 1)
 
 
 def _steps_per_stride(model: NormalsModel, step: float) -> int:
