@@ -85,7 +85,7 @@ def trained(*flags: str) -> Result:
         mesh = read_mesh(Path(folder) / "run" / "products" / "mesh.ply")
         timeline = json.loads((Path(folder) / "run" / "poses" / "timeline.json").read_text())
     entries = timeline["entries"] if isinstance(timeline, dict) else timeline
-    first = {name: value for name, value in entries[0].items() if isinstance(value, int | float)}
+    first: dict[str, Any] = {name: value for name, value in entries[0].items() if isinstance(value, int | float)}
     metrics: Any = said["metrics"]
     return Result(metrics=metrics, first=first, seconds=seconds, cpu_seconds=cpu_seconds, mesh=mesh)
 
