@@ -57,7 +57,7 @@ QUICK = NormalsRateOptions(lr=1e-3, lr_table=1e-2, lr_poses=4e-3, lr_poses_late=
 
 
 MANY_RAYS = replace(FEW_VIEWS, rays=2048, sample_budget=10_000)
-"""The same where faint samples are dropped, of which a ray then needs a third or less."""
+"""The same where faint samples are dropped: a ray then needs less than half of them."""
 
 
 def default() -> NormalsConfig:
