@@ -45,13 +45,12 @@ from fieldwatch.recon.data import (
     unit_sphere_of,
     write_normal_maps,
 )
-from fieldwatch.recon.data.normal_maps import PlacedShape, write_exr
+from fieldwatch.recon.data.normal_maps import write_exr
 from fieldwatch.recon.data.normal_maps.agreement import median_disagreement
 from fieldwatch.recon.data.normal_maps.conventions import noise_of
 from fieldwatch.recon.data.normal_maps.hull import visual_hull
 from fieldwatch.recon.data.normal_maps.integrability import integrability_gap
 from fieldwatch.recon.data.normal_maps.map_files import encode_normals, write_png16
-from fieldwatch.recon.data.solids.shapes import RoundedBox, Sphere, Torus
 from fieldwatch.recon.mesh import Triangles, evaluate_mesh, implicit_surface, read_mesh
 from fieldwatch.recon.pipelines.normals import (
     NORMALS_RULES,
@@ -62,6 +61,7 @@ from fieldwatch.recon.pipelines.normals import (
     train_normals,
 )
 from fieldwatch.recon.pipelines.normals.evaluate import evaluate_surface
+from normals_objects import jug
 
 ROOT = Path(__file__).resolve().parents[1]
 GROUND = "normal_camera_space_GT"
@@ -86,27 +86,11 @@ class Subject:
     truth: Triangles
 
 
-def solid() -> SolidUnion:
-    """Return a jug: a ball, a foot, a handle and a spout that no threshold was chosen on."""
-    tilt = np.deg2rad(65.0)
-    lean = np.array([[1, 0, 0], [0, np.cos(tilt), -np.sin(tilt)], [0, np.sin(tilt), np.cos(tilt)]])
-    turn = np.deg2rad(25.0)
-    about_y = np.array([[np.cos(turn), 0, np.sin(turn)], [0, 1, 0], [-np.sin(turn), 0, np.cos(turn)]])
-    return SolidUnion(
-        (
-            PlacedShape(Sphere(0.45), np.array([0.0, 0.05, 0.0]), np.eye(3)),
-            PlacedShape(RoundedBox((0.34, 0.3, 0.1), 0.05), np.array([0.0, 0.0, -0.48]), np.eye(3)),
-            PlacedShape(Torus(0.28, 0.08), np.array([0.05, 0.45, 0.1]), lean),
-            PlacedShape(RoundedBox((0.1, 0.12, 0.4), 0.05), np.array([0.3, -0.15, 0.3]), about_y),
-        )
-    )
-
-
 def subject(name: str, views: int, size: int) -> Subject:
     """Return the object."""
     cameras = ring_cameras(views, size)
     if name in {"solid", "built-in"}:
-        scene = solid() if name == "solid" else SolidUnion()
+        scene = jug() if name == "solid" else SolidUnion()
         truth = implicit_surface(
             lambda points: scene.distance(torch.from_numpy(points)).numpy(),
             np.full(3, -1.0),

@@ -40,4 +40,7 @@ def test_what_presets_differ_in():
         "gpu",
         "parity",
     }
+    # Faint samples are dropped only where many rays make up for them.
+    assert {name for name, config in made.items() if config.rendering.alpha_threshold} == {"cpu"}
+    assert made["cpu"].rays.rays > made["default"].rays.rays
     assert made["default"].steps < made["cpu"].steps < made["pmni"].steps

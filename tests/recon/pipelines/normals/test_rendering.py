@@ -17,6 +17,7 @@ from fieldwatch.recon.pipelines.normals.rendering import (
     march_samples,
     rays_in_scene,
     render,
+    search_samples,
     visible_samples,
 )
 from fieldwatch.recon.pipelines.normals.scene import Pixels
@@ -206,6 +207,33 @@ def test_samples_that_no_light_reaches_are_left_out_without_a_change(sphere_mode
     solid = visible_samples(model.sdf, rays, samples, 400.0, replace(PLAIN, alpha_threshold=0.05))
     assert 0 < len(solid) < len(fewer)
     assert visible_samples(model.sdf, rays, samples, 400.0, PLAIN) is samples
+
+
+@pytest.mark.parametrize("full", [False, True])
+@pytest.mark.parametrize(("sharpness", "step"), [(60.0, 1.1e-2), (400.0, 5e-3), (800.0, 3e-3), (1600.0, 1.9e-3)])
+def test_a_search_that_ends_in_the_dark_finds_the_same_samples_to_the_bit(sphere_model, sharpness, step, full):
+    model = sphere_model(POSE, sharpness=sharpness, full=full)
+    rays = rays_in_scene(aimed(torch.cat([torch.linspace(0, 0.62, 60), torch.tensor([0.8])])), model.poses())
+    jitter = shifts().jitter(len(rays))
+    options = replace(PLAIN, unseen=1e-3)
+    thorough = march_samples(model, rays, step, jitter=jitter)
+    quick, reached = search_samples(model, rays, step, unseen=1e-3, jitter=jitter)
+    wanted, found = (visible_samples(model.sdf, rays, some, sharpness, options) for some in (thorough, quick))
+    for name in ("t_start", "t_end", "ray_index"):
+        assert torch.equal(getattr(found, name), getattr(wanted, name))
+    assert reached.tolist() == (thorough.counts > 0).tolist()
+    assert len(found) <= len(quick) < 0.9 * len(thorough)
+    # A surface beyond its visible range is not found, so nothing is known about what is fainter than that.
+    everything = search_samples(model, rays, step, unseen=1e-4, jitter=jitter).samples
+    assert torch.equal(everything.t_start, thorough.t_start)
+
+
+def test_more_strides_are_marched_if_most_of_their_steps_are_faint(sphere_model):
+    model = sphere_model(POSE, sharpness=400.0)
+    batch = aimed(torch.linspace(0, 0.55, 40))
+    some = looked(model, batch, 2e-3, PLAIN, most=2000)
+    more = looked(model, batch, 2e-3, replace(PLAIN, alpha_threshold=1e-3), most=2000)
+    assert 0 < some.ray_count < more.ray_count
 
 
 def test_no_samples_at_all_are_blended_to_nothing(sphere_model):

@@ -56,6 +56,10 @@ FEW_VIEWS = RayOptions(rays=768, sample_budget=12_000, views_per_step=4, views_p
 QUICK = NormalsRateOptions(lr=1e-3, lr_table=1e-2, lr_poses=4e-3, lr_poses_late=4e-3, clip=0.0, clip_poses=0.0)
 
 
+MANY_RAYS = replace(FEW_VIEWS, rays=2048, sample_budget=10_000)
+"""The same where faint samples are dropped: a ray then needs less than half of them."""
+
+
 def default() -> NormalsConfig:
     """Known poses: the built-in object in minutes on two CPU cores, or any set of maps in the given number of steps."""
     return NormalsConfig(
@@ -76,8 +80,9 @@ def cpu() -> NormalsConfig:
         steps=10_000,
         stages=KNOWN_POSES,
         sdf=_field(finest=512, first_levels=4.0, levels_by=10_000),
-        rendering=_sharpening(last_sharpness=800.0, last_step=3e-3),
-        rays=FEW_VIEWS,
+        # A faint sample costs as much as any other and hardly counts: more rays are worth more.
+        rendering=replace(_sharpening(last_sharpness=1600.0, last_step=1.9e-3), alpha_threshold=1e-3),
+        rays=MANY_RAYS,
         rates=QUICK,
         mesh_at=0,
         evaluate_at=15_000,

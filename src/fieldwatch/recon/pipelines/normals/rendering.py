@@ -1,6 +1,8 @@
 """Differentiable rendering of a signed distance field: opacity, normal and distance per ray, composited as in NeuS."""
 
+import math
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float
@@ -31,6 +33,8 @@ from fieldwatch.recon.render.sdf_gpu import DeviceSamples, StrideSearch
 
 STRIDE = 0.75
 """Length of a coarse march step in cell edges; at most one, or a cell could be skipped."""
+ONE_OF = 4
+"""One in so many strides is evaluated before the others."""
 SLOPE = 1.5
 """Maximum slope assumed when strides are skipped: steeper than a distance, because the field is still being trained."""
 VISIBLE_RANGE = 8.0
@@ -97,7 +101,18 @@ def rays_in_scene(batch: RayBatch, poses: Float[Tensor, "views 4 4"]) -> Bounded
     return BoundedRays.in_sphere(pose_of_ray[:, :3, 3].contiguous(), directions, RADIUS)
 
 
-@torch.no_grad()
+class FoundSamples(NamedTuple):
+    """Sections of rays that a search found.
+
+    Attributes:
+        samples: the sections.
+        reached: whether the blurred surface may reach each ray, whatever was left out of its sections.
+    """
+
+    samples: PackedSamples
+    reached: Bool[Tensor, " rays"]
+
+
 def march_samples(  # noqa: PLR0913  a model, its rays, and how they are marched
     model: NormalsModel,
     rays: BoundedRays,
@@ -120,22 +135,78 @@ def march_samples(  # noqa: PLR0913  a model, its rays, and how they are marched
         most: maximum number of samples; trailing rays that would exceed it are dropped.
         shared: limits the samples over all ranks if other ranks render other rays; None limits these rays only.
     """
+    bound = None if most is None else max(most // _steps_per_stride(model, step), 1)
+    return search_samples(model, rays, step, jitter=jitter, most_strides=bound, shared=shared).samples
+
+
+@torch.no_grad()
+def search_samples(  # noqa: PLR0913  a model, its rays, and how they are marched
+    model: NormalsModel,
+    rays: BoundedRays,
+    step: float,
+    *,
+    unseen: float = 0.0,
+    jitter: Float[Tensor, " rays"] | None = None,
+    most_strides: int | None = None,
+    shared: RaysToRender | None = None,
+) -> FoundSamples:
+    """Return what `march_samples` does, without sections in the dark, which `visible_samples` drops.
+
+    Args:
+        model: model with the field and the grid.
+        rays: rays in the frame of the scene's sphere.
+        step: distance between samples.
+        unseen: transmittance below which sections are left out; 0 leaves out none.
+        jitter: offset of each ray's samples, in steps; None uses no offset.
+        most_strides: maximum number of strides; trailing rays that would exceed it are dropped.
+        shared: limits the strides over all ranks if other ranks render other rays; None limits these rays only.
+    """
     steps_per_stride = _steps_per_stride(model, step)
-    bound = None if most is None else max(most // steps_per_stride, 1)
-    strides = model.grid.march(rays, step * steps_per_stride, jitter=jitter, max_samples=bound)
+    strides = model.grid.march(rays, step * steps_per_stride, jitter=jitter, max_samples=most_strides)
     # An all-reduce: ranks without samples have to take part, too.
-    if shared is not None and bound is not None:
-        strides = shared.limited(strides, bound)
+    if shared is not None and most_strides is not None:
+        strides = shared.limited(strides, most_strides)
     # The march may have dropped trailing rays.
-    far = rays.far if most is None else rays.far[: strides.n_rays]
+    far = rays.far if most_strides is None else rays.far[: strides.n_rays]
     # The last stride of a ray may leave the sphere, where the field is undefined.
     strides = strides.clipped(far)
     if steps_per_stride == 1 or not len(strides):
-        return strides
-    values = model.sdf(points_along(rays, strides.midpoints, strides.ray_index))
+        return FoundSamples(strides, _named(strides))
     # From the midpoint to an end of a stride, the distance falls by at most its slope times half the length.
     reach = _slack(step, steps_per_stride) + VISIBLE_RANGE / model.deviation()
-    return strides.selected(values.abs() <= reach).subdivided(steps_per_stride)
+    # Sections beyond the visible range are left out: how dark it is behind a fainter surface is not known.
+    if unseen < math.exp(-VISIBLE_RANGE):
+        near = strides.selected(_at_midpoints(model, rays, strides).abs() <= reach)
+        return FoundSamples(near.subdivided(steps_per_stride), _named(near))
+    # T <= S(s f) / S(s f0), with f any distance on the way and f0 >= 0 the first. A section's end is half a step away.
+    dark = math.log(unseen / 2) / model.deviation() - SLOPE * step
+    # Most strides of a ray are inside the object: a few of them tell behind which point it is dark.
+    few = strides.selected(torch.arange(len(strides), device=strides.t_start.device) % ONE_OF == 0)
+    is_dark = _at_midpoints(model, rays, few) < dark
+    strides = strides.selected(_lit(strides, few, is_dark))
+    values = _at_midpoints(model, rays, strides)
+    near = values.abs() <= reach
+    # A ray on which it is dark has met the surface before.
+    reached = _named(strides.selected(near)) | _named(few.selected(is_dark))
+    lit = strides.selected(near & _lit(strides, strides, values < dark))
+    return FoundSamples(lit.subdivided(steps_per_stride), reached)
+
+
+def _named(samples: PackedSamples) -> Bool[Tensor, " rays"]:
+    """Return which rays have samples."""
+    return samples.counts > 0
+
+
+def _at_midpoints(model: NormalsModel, rays: BoundedRays, samples: PackedSamples) -> Float[Tensor, " samples"]:
+    return model.sdf(points_along(rays, samples.midpoints, samples.ray_index))
+
+
+def _lit(samples: PackedSamples, others: PackedSamples, dark: Bool[Tensor, " others"]) -> Bool[Tensor, " samples"]:
+    """Return which samples do not lie behind another one of their ray at whose midpoint it is dark."""
+    rows = torch.nonzero(dark)[:, 0]
+    ends = torch.full((samples.n_rays,), torch.inf, device=samples.t_start.device)
+    ends.scatter_reduce_(0, others.ray_index.index_select(0, rows), others.t_end.index_select(0, rows), "amin")
+    return samples.t_start < ends.index_select(0, samples.ray_index)
 
 
 @torch.no_grad()
@@ -199,18 +270,27 @@ def render(
         mask = mask.view(-1, patches.area).any(1)
     # The bound counts field evaluations, and each sample of a central ray needs one for every pixel of its patch.
     most = None if most is None else most // pixels_per_ray
-    samples_found = march_samples(
-        model, rays, step, jitter=rays_to_render.jitter(len(rays)), most=most, shared=rays_to_render
+    found = search_samples(
+        model,
+        rays,
+        step,
+        # Where it is dark on the central ray of a patch, other pixels may see something.
+        unseen=options.unseen if patches is None else 0.0,
+        jitter=rays_to_render.jitter(len(rays)),
+        most_strides=None if most is None else _most_strides(most, _steps_per_stride(model, step), options),
+        shared=rays_to_render,
     )
+    samples_found = found.samples
     kept = samples_found.n_rays
     rays = _first(rays, kept)
     mask = mask[:kept]
     # Before empty rays are filled, because the recovery judges the grid alone.
-    starved = _share((samples_found.counts == 0) & mask, mask)
+    starving = mask & ~found.reached
+    starved = _share(starving, mask)
     filled = 0
     if options.empty_samples:
-        # Rays outside the mask are rightly empty: a range of zero length gets no stratified samples.
-        starving_rays = replace(rays, far=torch.where(mask, rays.far, rays.near))
+        # Other rays are rightly empty: a range of zero length gets no stratified samples.
+        starving_rays = replace(rays, far=torch.where(starving, rays.far, rays.near))
         # Noise for the rays within the bound, which are the same for any number of ranks.
         noise = rays_to_render.noise(kept, options.empty_samples + 1)
         filled_samples = fill_empty(samples_found, starving_rays, options.empty_samples, noise=noise)
@@ -250,7 +330,9 @@ def _search(model: NormalsModel, rays: int, step: float, options: RenderOptions,
         visible_range=VISIBLE_RANGE,
         empty_samples=options.empty_samples,
     )
-    return replace(unlimited, most=rays * unlimited.strides * parts if most is None else most)
+    if most is None:
+        return replace(unlimited, most=rays * unlimited.strides * parts)
+    return replace(unlimited, most=_most_strides(most, parts, options) * parts)
 
 
 def _on_device(
@@ -268,6 +350,11 @@ def _on_device(
         ray_count=len(rays_to_render.batch),
         device=rendered,
     )
+
+
+def _most_strides(most: int, steps_per_stride: int, options: RenderOptions) -> int:
+    # If faint samples are dropped, about one step of a stride is left, else up to all of them.
+    return max(most // (1 if options.alpha_threshold else steps_per_stride), 1)
 
 
 def _steps_per_stride(model: NormalsModel, step: float) -> int:
