@@ -112,7 +112,7 @@ def test_the_run_knows_its_pipeline_and_what_differs_from_the_preset(trained_spl
     [
         ("-s nowhere", "nowhere"),
         ("-c nowhere", "nowhere is not a folder"),
-        ("--preset best", "expected one of default, cpu, full, gpu-8, gpu-12, gpu-24, gpu-80, parity"),
+        ("--preset best", "expected one of default, cpu, rooms, full, gpu-8, gpu-12, gpu-24, gpu-80, parity"),
         ("--coarse-iterations 1 --schedule-scale 0.01", "less than one step"),
         ("--masks m", "add -s FOLDER"),
         ("--surface_level 0.3", "fieldwatch mesh"),

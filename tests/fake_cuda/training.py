@@ -92,6 +92,7 @@ LATE_RUNS: dict[str, Words] = {
 PRESET_RUNS: dict[str, Words] = {
     "splats default": _splats(),
     "splats cpu": _splats("--preset", "cpu"),
+    "splats rooms": _splats("--preset", "rooms"),
     "splats full": _splats("--preset", "full"),
     "splats parity": _splats("--preset", "parity"),
     "normals default": _normals(),

@@ -18,6 +18,7 @@ from fieldwatch.recon.pipelines.splats.evaluation import Evaluation
 from fieldwatch.recon.pipelines.splats.evaluator import Evaluator
 from fieldwatch.recon.pipelines.splats.initialization import initial_model
 from fieldwatch.recon.pipelines.splats.model import SplatModel
+from fieldwatch.recon.pipelines.splats.multi_view import MULTI_VIEW_TERMS, multi_view_terms
 from fieldwatch.recon.pipelines.splats.neighborhood import Neighborhood
 from fieldwatch.recon.pipelines.splats.objective import (
     RenderedView,
@@ -82,6 +83,9 @@ def loss_terms(  # noqa: PLR0913, PLR0917  what a step knows
         with span("loss_depth_normal"):
             error = depth_normal(config, scene.cameras[rendered.view.index], rendered)
         terms |= Terms(depth_normal_consistency=(surface.depth_normal_weight, error))
+    if any(plan.acts(name, step) for name in MULTI_VIEW_TERMS):
+        with span("loss_multi_view"):
+            terms |= multi_view_terms(config, scene, rendered)
     if plan.acts("flatness", step):
         # Relative to the scene's size: the unit of length is arbitrary, and the weight must not depend on it.
         terms |= Terms(flatness=(surface.flatness_weight, rendered.flatness(scene.size)))

@@ -127,6 +127,14 @@ class SurfaceOptions:
         smoothing_weight: weight of the distance, along the normal, between a Gaussian's center and the mean of its
             neighbors, from ``prune_at`` on; 0 disables the term.
         flatness_weight: weight of the smallest scale, from ``surface_from`` on; 0 disables the term.
+        multi_view_depth_weight: weight of the multi-view depth term, for planar: the distance in pixels, weighted by a
+            confidence, by which a pixel misses itself after a visit to a neighboring photo and back, each by the depth
+            rendered there (PGSR); 0 disables the term.
+        multi_view_photo_weight: weight of the multi-view photo term, for planar: 1 - normalized cross-correlation of
+            7 x 7 pixels with those of a neighboring photo on the plane of the rendered depth and normal (PGSR); 0
+            disables the term.
+        multi_view_from: first iteration of the multi-view terms.
+        multi_view_samples: number of pixels that the multi-view terms compare at a step.
         samples: number of points at which the density is evaluated; None selects a quarter of the number of Gaussians.
         density_every: interval at which the density terms act, in steps and not scaled (original SuGaR scripts: 5).
         beta: source of the surface thickness in the density terms.
@@ -150,6 +158,10 @@ class SurfaceOptions:
     samples_on_surface_weight: float = 0.0
     smoothing_weight: float = 0.0
     flatness_weight: float = 0.0
+    multi_view_depth_weight: float = 0.0
+    multi_view_photo_weight: float = 0.0
+    multi_view_from: int = 7000
+    multi_view_samples: int = 2048
     samples: int | None = None
     density_every: int = 1
     beta: BetaMode = "average"
@@ -162,8 +174,8 @@ class SurfaceOptions:
         weights = tuple(option.name for option in fields(self) if option.name.endswith("_weight"))
         refuse_out_of_bounds(
             self,
-            (*NOT_NEGATIVE, ("surface_from", "prune_at", "depth_normal_from")),
-            (*AT_LEAST_ONE, ("samples", "density_every", "neighbors", "neighbors_every")),
+            (*NOT_NEGATIVE, ("surface_from", "prune_at", "depth_normal_from", "multi_view_from")),
+            (*AT_LEAST_ONE, ("multi_view_samples", "samples", "density_every", "neighbors", "neighbors_every")),
             (*FINITE_WEIGHT, (*weights, "prune_hidden")),
             (*FRACTION, ("prune_below",)),
         )
@@ -197,6 +209,12 @@ _DENSITIES: tuple[Regularization, ...] = ("dn_consistency", "density", "sdf")
 SURFACE_TERMS: dict[str, SurfaceTerm] = {
     "depth_normal_consistency": SurfaceTerm(
         weight="depth_normal_weight", begins="depth_normal_from", regularizations=("planar", "dn_consistency")
+    ),
+    "multi_view_depth": SurfaceTerm(
+        weight="multi_view_depth_weight", begins="multi_view_from", regularizations=("planar",)
+    ),
+    "multi_view_photo": SurfaceTerm(
+        weight="multi_view_photo_weight", begins="multi_view_from", regularizations=("planar",)
     ),
     "flatness": SurfaceTerm(weight="flatness_weight", begins="surface_from", regularizations=("planar", *_DENSITIES)),
     "entropy_regularization": SurfaceTerm(

@@ -147,7 +147,7 @@ def geometry_outputs(config: SplatsConfig, scene: Scene, step: int) -> GeometryO
     """Return the depth and normals that the loss terms of a step need."""
     plan = scene.plan
     # "planar" is the depth of the ray's intersection with each Gaussian's plane, "center" that of its center.
-    if plan.acts("depth_normal_consistency", step):
+    if any(plan.acts(name, step) for name in ("depth_normal_consistency", "multi_view_depth", "multi_view_photo")):
         return GeometryOutputs(depth="planar" if config.regularization == "planar" else "center", normals=True)
     return GeometryOutputs(depth="center" if plan.acts("sdf_estimation", step) else None, normals=False)
 

@@ -50,6 +50,19 @@ def cpu() -> SplatsConfig:
     )
 
 
+def rooms() -> SplatsConfig:
+    """Return the settings of `cpu` with surfaces that agree between photos, for flat walls: twice the time per step."""
+    config = cpu()
+    surface = replace(
+        config.surface,
+        depth_normal_weight=0.1,
+        multi_view_depth_weight=0.05,
+        multi_view_photo_weight=0.15,
+        multi_view_samples=4096,
+    )
+    return replace(config, surface=surface)
+
+
 def full() -> SplatsConfig:
     """Return settings for a GPU: photos up to 1600 pixels, no cap on Gaussians, SH and opacity resets as in 3DGS."""
     growth = DensificationOptions(prune_floaters=FLOATERS)
@@ -96,6 +109,7 @@ def gpu_80() -> SplatsConfig:
 PRESETS: dict[str, Callable[[], SplatsConfig]] = {
     "default": default,
     "cpu": cpu,
+    "rooms": rooms,
     "full": full,
     "gpu-8": gpu_8,
     "gpu-12": gpu_12,

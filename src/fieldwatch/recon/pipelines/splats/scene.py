@@ -15,6 +15,7 @@ from fieldwatch.recon.data import Photo as StoredPhoto
 from fieldwatch.recon.geometry import Camera
 from fieldwatch.recon.pipelines.splats.densification import reference_lengths
 from fieldwatch.recon.pipelines.splats.schedule import Plan
+from fieldwatch.recon.pipelines.splats.view_pairs import neighboring_views
 from fieldwatch.recon.render import View
 from fieldwatch.recon.transfers import upload
 
@@ -128,6 +129,12 @@ class Scene:
         # Ceiling division: the stride leaves at most `_SIZE_SAMPLES` points.
         samples = points[:: -(-len(points) // _SIZE_SAMPLES)].to(self.device)
         return max(float(reference_lengths(samples, self.training_views, 0.0).median()), self.extent)
+
+    @cached_property
+    def neighbors(self) -> tuple[tuple[int, ...], ...]:
+        """Neighbors of every training photo, as indices among the training photos, the best first."""
+        points = self.photos.points if self.cloud is None else self.cloud.means
+        return neighboring_views([self.photos.cameras[i] for i in self.photos.train], points, self.size)
 
     @contextmanager
     def batches(

@@ -11,7 +11,6 @@ from jaxtyping import Float64
 
 from fieldwatch.recon.geometry import Camera, seen_from_all_sides, target_ball
 from fieldwatch.recon.mesh import (
-    DepthView,
     MeshError,
     OrientedPoints,
     Triangles,
@@ -29,6 +28,7 @@ from fieldwatch.recon.pipelines.splats.meshing.depths import DepthMaps
 from fieldwatch.recon.pipelines.splats.meshing.options import ExtractOptions
 from fieldwatch.recon.pipelines.splats.meshing.photo_background import PhotoBackground
 from fieldwatch.recon.pipelines.splats.meshing.regions import MeshRegion, Progress, poisson_region, refuse_empty
+from fieldwatch.recon.pipelines.splats.meshing.rendered_depths import RenderedDepths
 from fieldwatch.recon.pipelines.splats.meshing.surface import OpaqueGaussians, VisibleSurface, surface_points
 from fieldwatch.recon.pipelines.splats.model import SplatModel
 from fieldwatch.recon.pipelines.splats.scene import Scene
@@ -38,10 +38,12 @@ from fieldwatch.recon.render import View
 _MIN_RESOLUTION = 96
 _MAX_RESOLUTION = 384
 _CELLS_PER_PIXEL = 1.5
+_CELLS_PER_PIXEL_FUSED = 0.5  # a depth map has one value per pixel; smaller cells would show its noise
 _MAX_SNAP = 2.0  # maximum displacement of a vertex, cells
 _SEEN_CELLS = 3.0  # difference between the depths of a face and of a photo's rendered surface, cells
 _SEEN_SIDES = 0.25  # the same, in longest sides of the face
 _FACES_AT_ONCE = 1 << 15
+_DEPTHS_SHARE = 0.15  # fraction of the remaining memory for the depth maps
 _FUSION_SHARE = 0.6  # fraction of the remaining memory
 
 
@@ -92,23 +94,26 @@ def extract_mesh(
     hull = background.hull
     # Gaussians that float in the background of photos would become surface.
     gaussians = OpaqueGaussians.of(model, hull, bands=bands)
+    rendered = RenderedDepths.of(model, hull, cameras, views, mask_of=background.mask_of, bands=bands)
+    fused = rendered if options.method == "tsdf" else None
     visible = surface_points(
         gaussians,
         views,
         options.surface_level,
-        count=options.points,
+        count=options.sampled_points,
         budget=budget,
         mask_of=background.mask_of,
         hull=hull,
         seed=options.seed,
         on_view=lambda done: on_progress("surface points", done / len(views)),
     )
+    if fused is not None:
+        visible = replace(visible, depths=fused.maps(budget.share(_DEPTHS_SHARE)))  # what the photos show was fused
     every = OrientedPoints.joined(*visible.levels).points
     foreground = find_foreground(cameras, every, options.bbox, centered=options.centered)
-    mesher = _RegionMesher(options, budget, gaussians, cameras, views, visible, foreground.box, on_progress)
+    mesher = _RegionMesher(options, budget, gaussians, fused, cameras, views, visible, foreground.box, on_progress)
     meshes: dict[str, Triangles] = {}
-    notes = background.notes(gaussians.carved)
-    notes += foreground_notes(foreground, every, background=options.background)
+    notes = background.notes(gaussians.carved) + foreground_notes(foreground, every, background=options.background)
     for level, points in zip(options.surface_level, visible.levels, strict=True):
         if options.method == "tsdf" and meshes:
             continue  # fusion has no levels and gives a single mesh
@@ -152,6 +157,7 @@ class _RegionMesher:
     options: ExtractOptions
     budget: MemoryBudget
     gaussians: OpaqueGaussians
+    fused: RenderedDepths | None
     cameras: tuple[Camera, ...]
     views: tuple[View, ...]
     visible: VisibleSurface
@@ -182,21 +188,21 @@ class _RegionMesher:
             return self._poisson("foreground", points)
         box = self._padded_box(points)
         resolution = self.resolution(points)
-        if self.options.method == "density":
+        if self.fused is not None:
+            mesh = self._fused(self.fused, box, resolution)
+        else:
             mesh = density_surface(
                 self.gaussians, level, box, resolution, lambda done, of: self.on_progress("density", done / of)
             )
-        else:
-            mesh = self._fused(box, resolution)
         self.budget.check_faces(len(mesh.faces), resolution)
         mesh = without_small_pieces(mesh, least_share=self.options.least_piece)
         mesh = cleaned(replace(mesh))  # a copy without cached properties, to free their memory
         return MeshRegion(name="foreground", mesh=replace(mesh) if len(mesh.faces) else None)
 
-    def _fused(self, box: Box, resolution: int) -> Triangles:
+    def _fused(self, depths: RenderedDepths, box: Box, resolution: int) -> Triangles:
         """Fuse the rendered depths of the foreground into a volume."""
         return fuse_depths(
-            _RenderedDepths(self.gaussians, self.cameras, self.views),
+            depths,
             low=box.low,
             high=box.high,
             resolution=resolution,
@@ -227,7 +233,8 @@ class _RegionMesher:
         # Size of a pixel of each photo at the points, world units.
         pixels = [float((view.position - middle).norm()) / view.fx for view in self.views]
         longest = float(np.ptp(points.points, axis=0).max())
-        return int(np.clip(_CELLS_PER_PIXEL * longest / np.median(pixels), _MIN_RESOLUTION, _MAX_RESOLUTION))
+        cells = _CELLS_PER_PIXEL if self.fused is None else _CELLS_PER_PIXEL_FUSED
+        return int(np.clip(cells * longest / np.median(pixels), _MIN_RESOLUTION, _MAX_RESOLUTION))
 
     def finished(self, regions: list[MeshRegion], points: OrientedPoints) -> tuple[Triangles, list[str]]:
         """Join, decimate and snap the meshes of the regions, in SuGaR's order, and remove what no photo shows.
@@ -371,26 +378,6 @@ def joined(meshes: list[Triangles]) -> Triangles:
         faces=np.concatenate([mesh.faces + start for mesh, start in zip(meshes, starts, strict=False)]),
         colors=np.concatenate(colors) if len(colors) == len(meshes) else None,
     )
-
-
-@dataclass(frozen=True)
-class _RenderedDepths:
-    """Depths of all views, rendered again at each iteration so that none stays in memory."""
-
-    gaussians: OpaqueGaussians
-    cameras: tuple[Camera, ...]
-    views: tuple[View, ...]
-
-    def __iter__(self) -> Iterator[DepthView]:
-        return (_depth_view(self.gaussians, *pair) for pair in zip(self.cameras, self.views, strict=True))
-
-
-def _depth_view(gaussians: OpaqueGaussians, camera: Camera, view: View) -> DepthView:
-    output = gaussians.render(view)
-    if output.median_depth is None:
-        raise AssertionError("the rasterizer returned no median depth although it was requested")
-    colors = output.features.clamp(0, 1).mul(255).round().to(torch.uint8).numpy()
-    return DepthView(camera=camera, depth=output.median_depth.numpy(), colors=colors)
 
 
 def _on_cpu(view: View) -> View:

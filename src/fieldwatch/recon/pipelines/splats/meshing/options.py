@@ -9,6 +9,7 @@ Method = Literal["poisson", "tsdf", "density"]
 Point = tuple[float, float, float]
 MOST_TRIANGLES = 200_000
 """Default limit on the triangles of a mesh."""
+_POINTS_TO_FUSE = 100_000  # maximum number of surface points where depths are fused
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +24,7 @@ class ExtractOptions:
         bbox: two opposite corners of the foreground box, in world units; None finds the object that the cameras go
             around, or takes all that they see (rooms, forward-facing captures).
         centered: with False, the foreground box is a cube around the origin, one extent of the cameras to each side.
-        points: maximum number of points on each level set; SuGaR uses 10,000,000.
+        points: maximum number of points on each level set; SuGaR uses 10,000,000. For tsdf, at most 100,000 are used.
         resolution: number of grid cells along the longest side of the foreground; None derives it from the photos'
             resolution, between 96 and 384.
         background: also mesh the scene outside the foreground, into the same file. `fieldwatch mesh refine` needs it,
@@ -96,6 +97,11 @@ class ExtractOptions:
             raise InputError(f"--bbox must have low < high on all three axes, got an empty box from {low} to {high}")
         if self.memory is not None and self.memory <= 0:
             raise InputError(f"--memory must be greater than 0 GiB, got {self.memory}")
+
+    @property
+    def sampled_points(self) -> int:
+        """Maximum number of points on each level set; where depths are fused, they only tell where the surface is."""
+        return min(self.points, _POINTS_TO_FUSE) if self.method == "tsdf" else self.points
 
     @property
     def limit(self) -> dict[str, int] | None:
