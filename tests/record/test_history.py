@@ -65,6 +65,38 @@ def test_capacity_is_per_metric_so_a_sparse_one_keeps_its_past():
     assert history["psnr"].steps.tolist() == list(range(0, 1000, 100))
 
 
+def test_the_first_recordings_of_a_long_run_are_known():
+    history = History(capacity=50)
+    for step in range(40):
+        rows(history, step, a=float(step))
+    assert history["a"].beginning is None
+    assert history["a"].start.values.tolist() == list(range(40))
+    for step in range(40, 1000):
+        rows(history, step, a=float(step))
+        if step % 100 == 0:
+            rows(history, step, a=float(step), psnr=1.0)
+    assert history["a"].steps[0] == 950
+    assert history["a"].start.steps.tolist() == history["a"].start.values.tolist() == list(range(64))
+    assert history["a"].last(3).beginning is None
+    # All of a rare metric is kept.
+    assert history["psnr"].beginning is None
+
+
+@pytest.mark.parametrize(("back_to", "count"), [(500, 64), (30, 30), (0, 0)])
+def test_after_going_back_the_beginning_is_that_of_the_rows_that_are_left(back_to, count):
+    history = History(capacity=50)
+    for step in range(1000):
+        rows(history, step, a=float(step))
+    history.discard(back_to)
+    for step in range(back_to, 1500):
+        rows(history, step, a=-float(step))
+    first = history["a"].start
+    assert first.steps[:count].tolist() == list(range(count))
+    assert first.values[:count].tolist() == list(range(count))
+    # From step 0 on, all values are those of the second time.
+    assert count or first.values.tolist() == [-step for step in range(64)]
+
+
 def test_block_larger_than_the_capacity():
     history = History(capacity=10)
     steps = np.arange(5000)
@@ -74,6 +106,7 @@ def test_block_larger_than_the_capacity():
         )
     )
     assert history["a"].values.tolist() == list(range(4990, 5000))
+    assert history["a"].start.values.tolist() == list(range(64))
 
 
 def test_handed_out_series_never_changes_and_is_read_only():

@@ -326,17 +326,23 @@ def loss_reduction(history: History, *, head: int = 5, share: float = 0.1) -> fl
         return None
     series = history[tags.TOTAL]
     values = series.values[np.isfinite(series.values)]
+    start = series.start
+    first = start.values[np.isfinite(start.values)]
     # A record that starts late does not show the loss at the start of training.
-    if len(values) < 4 * head or is_signed(values) or series.steps[0] > first_step(history):
+    if len(values) < 4 * head or is_signed(values) or start.steps[0] > first_step(history):
         return None
-    began = float(np.median(values[:head]))
+    began = float(np.median(first[:head])) if len(first) else 0.0
     ended = float(np.median(values[-max(int(share * len(values)), head) :]))
     return 1 - ended / began if began > 0 else None
 
 
-def loss_ends(values: NDArray[np.float64]) -> tuple[float, float]:
-    """Return the median of the first and of the last tenth of the recordings of a loss."""
-    return finite_median(values[:5]), finite_median(values[-max(len(values) // 10, 5) :])
+def loss_ends(loss: Series) -> tuple[float, float]:
+    """Return the median of the first five and of the last tenth of the recordings of a loss.
+
+    Of a run that is longer than the history's capacity, the last tenth of what is kept.
+    """
+    values = loss.values
+    return finite_median(loss.start.values[:5]), finite_median(values[-max(len(values) // 10, 5) :])
 
 
 def implied_accuracy_gap(history: History, name: str, loss: float) -> float:
@@ -442,10 +448,10 @@ def follows_training(name: str, history: History, share: float = 0.5, certain: f
     """
     if tags.TOTAL not in history or len(tags.COMPONENT.parts(history.names())) > 1:
         return False
-    total = history[tags.TOTAL].values
+    total = history[tags.TOTAL]
     began, ended = loss_ends(total)
-    part = total[-max(len(total) // 10, 5) :]
-    error = float(np.nanstd(part)) / np.sqrt(len(part)) + float(np.nanstd(total[:5])) / np.sqrt(5)
+    part = total.values[-max(len(total) // 10, 5) :]
+    error = float(np.nanstd(part)) / np.sqrt(len(part)) + float(np.nanstd(total.start.values[:5])) / np.sqrt(5)
     if not began - ended > certain * error:
         return False
     last = finite_median(history[name].values[-3:])
@@ -465,7 +471,7 @@ def held_out_lag(history: History) -> float:
     """
     found = [0.0]
     for name, loss in held_out_losses(history):
-        began, ended = loss_ends(loss.values)
+        began, ended = loss_ends(loss)
         last = float(history[name].values[-1])
         if began > ended and np.isfinite(last):
             found.append((last - ended) / (began - ended))
@@ -502,8 +508,8 @@ def yes_no(history: History) -> Iterator[str]:
 
 
 def head_median(series: Series, head: int = 32) -> float:
-    """Return the median of the first recordings."""
-    return finite_median(series.values[:head])
+    """Return the median of the first recordings, at most 64."""
+    return finite_median(series.start.values[:head])
 
 
 def agrees(total: Series, implied: Series, bound: float) -> bool:

@@ -12,7 +12,7 @@ from fieldwatch.record import tags
 from fieldwatch.record.events import check_event
 from fieldwatch.record.row import Block
 from fieldwatch.record.series import SampleLosses, Series, later_wins
-from fieldwatch.record.table import ARRIVAL, POSITION, SECONDS, STEP, Table
+from fieldwatch.record.table import ARRIVAL, BEGINNING, POSITION, SECONDS, STEP, VALUE, Table
 
 _SHOWN = 30
 """Number of metrics that a notebook shows."""
@@ -50,6 +50,7 @@ class History:
         self._names: tuple[str, ...] | None = None
         self._recorded: frozenset[str] = frozenset()
         self._series: dict[str, Series] = {}
+        self._beginnings: dict[str, Series] = {}
         self._row_orders: dict[tuple[int, ...], _RowOrder] = {}
         self._sample_codes: dict[str, int] = {}
         self._samples: SampleLosses | None = None
@@ -106,6 +107,7 @@ class History:
         # `first` is where the record began, whether or not that row is still kept.
         self.step = max((table.last_step() for table in self._tables.values()), default=-1)
         self.first = self.first if self.step >= 0 else -1
+        self._beginnings.clear()
         self._forget_series()
 
     def discard_events(self, step: int) -> None:
@@ -234,7 +236,35 @@ class History:
         order = self._row_orders[key]
         columns = [table.column(name) for table in tables]
         values = columns[0] if order.index is None else np.concatenate(columns).take(order.index)
-        return Series(steps=order.steps, seconds=order.seconds, positions=order.positions, values=values)
+        return Series(
+            steps=order.steps,
+            seconds=order.seconds,
+            positions=order.positions,
+            values=values,
+            beginning=self._beginning(name, tables),
+        )
+
+    def _beginning(self, name: str, tables: list[Table]) -> Series | None:
+        """Return the first recordings of a metric, None if its series holds them."""
+        if not any(table.drops() for table in tables):
+            return None
+        known = self._beginnings.get(name)
+        if known is not None:
+            return known
+        first = np.concatenate([table.beginning(name) for table in tables], axis=1)
+        index = later_wins(first[ARRIVAL], first[STEP], first[POSITION])[:BEGINNING]
+        if not len(index):
+            return None
+        beginning = Series(
+            steps=first[STEP, index],
+            seconds=first[SECONDS, index],
+            positions=first[POSITION, index],
+            values=first[VALUE, index],
+        )
+        # Later rows do not change it any more.
+        if len(index) == BEGINNING:
+            self._beginnings[name] = beginning
+        return beginning
 
     def _forget_series(self) -> None:
         self._series.clear()

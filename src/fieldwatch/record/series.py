@@ -18,17 +18,24 @@ class Series:
         seconds: ``[n]`` float64, training time.
         positions: ``[n]`` float64, coordinate on the metric's axis (the step or the 1-based epoch).
         values: ``[n]`` float64; NaN and infinity are recorded values.
+        beginning: the first recordings of the metric, if a history with a capacity has dropped them; else None.
     """
 
     steps: NDArray[np.float64]
     seconds: NDArray[np.float64]
     positions: NDArray[np.float64]
     values: NDArray[np.float64]
+    beginning: "Series | None" = None
 
     def __post_init__(self) -> None:
         # Series are cached and may be views of a table, so callers must not modify them.
         for array in (self.steps, self.seconds, self.positions, self.values):
             array.flags.writeable = False
+
+    @property
+    def start(self) -> "Series":
+        """The series from its first recording on: its beginning if that was dropped, otherwise all of it."""
+        return self if self.beginning is None else self.beginning
 
     def last(self, count: int) -> "Series":
         """Return the last ``count`` values, or all of them if there are fewer."""

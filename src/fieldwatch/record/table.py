@@ -6,9 +6,11 @@ from numpy.typing import NDArray
 from fieldwatch.record import tags
 from fieldwatch.record.row import Block
 
-ARRIVAL, STEP, SECONDS, POSITION = range(4)
+ARRIVAL, STEP, SECONDS, POSITION, VALUE = range(5)
 _HEAD_ROWS = 4
 _FIRST_ROWS = 64
+BEGINNING = 64
+"""Number of first rows that are kept when old rows are dropped."""
 _RAMP = np.arange(4096.0)
 
 
@@ -40,6 +42,7 @@ class Table:
         self._codes = codes
         self._array = np.empty((self._first + len(columns), _FIRST_ROWS))
         self._length = 0
+        self._beginning: NDArray[np.float64] | None = None
         self._uncoded: list[tuple[NDArray[np.float64], tuple[tuple[str, ...], ...]]] = []
         self._checked = 0
         self._ascending = True
@@ -84,6 +87,15 @@ class Table:
         """Return the ``[n]`` values of a metric."""
         return self._array[self._row_of_column[name], self._last_rows()]
 
+    def beginning(self, name: str) -> NDArray[np.float64]:
+        """Return ``[5, n]`` arrival, step, seconds, position and value of a metric in the first ``BEGINNING`` rows."""
+        rows = self._array[:, : min(self._length, BEGINNING)] if self._beginning is None else self._beginning
+        return rows[[ARRIVAL, STEP, SECONDS, POSITION, self._row_of_column[name]]]
+
+    def drops(self) -> bool:
+        """Return whether `column` lacks rows that were appended."""
+        return self._beginning is not None or self._last_rows().start > 0
+
     def last_step(self) -> int:
         """Return the largest step, or -1 if there are no rows."""
         return int(self._array[STEP, : self._length].max(initial=-1))
@@ -98,6 +110,10 @@ class Table:
         self._array = array
         self._length = len(keep)
         self._checked = 0
+        if self._beginning is not None:
+            kept = self._beginning[:, self._beginning[STEP] < step]
+            # Without any row, the run begins again.
+            self._beginning = kept if kept.size else None
 
     def sample_rows(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return ``[n]`` sample codes (-1 for none) and ``[5, n]`` arrival, step, seconds, position and loss."""
@@ -132,6 +148,8 @@ class Table:
         # Dropping old rows in bulk, rather than one by one, keeps the amortized cost per row constant.
         if self._capacity is not None and size >= 2 * self._capacity:
             last_rows = min(last_rows, self._capacity)
+            if self._beginning is None and last_rows < self._length:
+                self._beginning = self._array[:, : min(self._length, BEGINNING)].copy()
         while size < last_rows + count:
             size *= 2
         # Views returned earlier keep the old array alive, so they never change.

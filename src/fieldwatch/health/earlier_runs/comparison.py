@@ -188,8 +188,8 @@ def _loss_gap(loss: Series, then: Series) -> Iterator[_Gap]:
         return
     if is_signed(loss.values) or is_signed(then.values):
         return
-    began, ended = loss_ends(loss.values)
-    began_then, ended_then = loss_ends(then.values)
+    began, ended = loss_ends(loss)
+    began_then, ended_then = loss_ends(then)
     if not (began > 0 and began_then > 0 and math.isfinite(ended) and math.isfinite(ended_then)):
         return
     left = ended / began

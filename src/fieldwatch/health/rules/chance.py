@@ -99,7 +99,7 @@ class ChanceLevel(HealthRule):
             limit = float(event["chance"])
             if name not in history or len(history[name]) < self.count:
                 continue
-            ended = loss_ends(history[name].values)[1]
+            ended = loss_ends(history[name])[1]
             if not ended > self.limit * limit:
                 # One that is learned shows that the others may be meant, such as that of an adversary.
                 return ()

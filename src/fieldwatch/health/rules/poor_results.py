@@ -80,12 +80,13 @@ def has_stalled(history: History) -> bool:
     """Return whether the loss of a finished run has hardly fallen after its first quarter, and was not low by then."""
     if not finished(history) or tags.TOTAL not in history or is_signed(history[tags.TOTAL].values):
         return False
-    values = history[tags.TOTAL].values
+    loss = history[tags.TOTAL]
+    values = loss.values
     quarter = len(values) // 4
     if quarter < _LEAST_QUARTER:
         return False
     first, second, last = (
-        finite_median(part) for part in (values[:5], values[quarter : 2 * quarter], values[-quarter:])
+        finite_median(part) for part in (loss.start.values[:5], values[quarter : 2 * quarter], values[-quarter:])
     )
     return last > _STALLED * second and last > _LOW * first
 
@@ -111,7 +112,7 @@ def _learned_by_heart(history: History) -> bool:
     """Return whether the final loss is far below that of held-out data, or implies a far higher accuracy."""
     if tags.TOTAL not in history or is_signed(history[tags.TOTAL].values):
         return False
-    began, ended = loss_ends(history[tags.TOTAL].values)
+    began, ended = loss_ends(history[tags.TOTAL])
     for name, better in held_out_metrics(history).items():
         last = float(history[name].values[-1])
         if better == "lower" and "loss" in core_words(name) and last > _FAR * ended and last - ended > 0.05 * began:

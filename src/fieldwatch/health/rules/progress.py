@@ -194,7 +194,7 @@ class NoProgress(HealthRule):
             if not name_words(name) & _RESULTS:
                 continue
             at = mean_until(loss.values, loss.steps, float(series.steps[0]), width=8)
-            ended = loss_ends(loss.values)[1]
+            ended = loss_ends(loss)[1]
             fallen = at - ended > self.still * at
             if fallen and self._became_worse(values, better, self.lost):
                 text = (
@@ -242,7 +242,7 @@ class NoProgress(HealthRule):
         values = history[name].values
         loss = history[tags.TOTAL]
         at = mean_until(loss.values, loss.steps, float(history[name].steps[0]), width=8)
-        began, ended = loss_ends(loss.values)
+        began, ended = loss_ends(loss)
         fallen = loss_reduction(history)
         text = f"{name} is {number(values[-1])} after {len(values)} evaluations and has not improved on the "
         text += f"{number(values[0])} of the first"
@@ -409,7 +409,7 @@ class ProgressLost(HealthRule):
         if tags.TOTAL not in history:
             return False
         loss = history[tags.TOTAL]
-        began, ended = loss_ends(loss.values)
+        began, ended = loss_ends(loss)
         return began - mean_until(loss.values, loss.steps, step, width=8) > self.learned * (began - ended) > 0
 
 

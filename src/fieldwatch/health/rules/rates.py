@@ -356,7 +356,8 @@ class RateStartsLate(HealthRule):
             first = int(high[0]) if len(high) else 0
             # A warm-up rises step by step; what rises at once is not one, and `RateJump` reports it.
             jumps = first > 0 and rates.values[first] > self.jump * rates.values[first - 1]
-            firsts.append(0.0 if jumps else float(rates.steps[first]))
+            # A rate that is high from the first value that is kept has risen before.
+            firsts.append(0.0 if jumps or first == 0 else float(rates.steps[first]))
         part = min(firsts) / max(history.step, 1)
         if part >= self.part:
             text = (

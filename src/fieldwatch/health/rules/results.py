@@ -253,7 +253,7 @@ class HeldOutGap(HealthRule):
         """Yield held-out results that are poor although the training loss has fallen to nearly nothing."""
         if tags.TOTAL not in history or is_signed(history[tags.TOTAL].values):
             return
-        began, ended = loss_ends(history[tags.TOTAL].values)
+        began, ended = loss_ends(history[tags.TOTAL])
         if not ended < self.least * began:
             return
         for name, better in held_out_metrics(history).items():
@@ -272,9 +272,9 @@ class HeldOutGap(HealthRule):
         """Yield held-out likelihoods and losses of both signs that show little of the fall of the training loss."""
         if tags.TOTAL not in history or len(tags.COMPONENT.parts(history.names())) > 1:
             return
-        values = history[tags.TOTAL].values
-        began, ended = loss_ends(values)
-        if not is_signed(values) or began - ended < self.fall:
+        total = history[tags.TOTAL]
+        began, ended = loss_ends(total)
+        if not is_signed(total.values) or began - ended < self.fall:
             return
         for name in held_out_metrics(history):
             words = name_words(name)
@@ -310,7 +310,7 @@ class HeldOutGap(HealthRule):
                 continue
             at = int(np.argmin(values))
             best = float(values[at])
-            began = loss_ends(loss.values)[0]
+            began = loss_ends(loss)[0]
             seen = mean_until(loss.values, loss.steps, float(history[name].steps[at]))
             gained = began - seen
             if gained < self.gained * began or best - seen < self.lost * gained:
@@ -345,7 +345,7 @@ class HeldOutGap(HealthRule):
         if tags.TOTAL not in history:
             return
         loss = history[tags.TOTAL]
-        first, final = loss_ends(loss.values)
+        first, final = loss_ends(loss)
         # In a game, what one player gains the other one loses.
         if not is_signed(loss.values) and final > first:
             return
@@ -354,7 +354,7 @@ class HeldOutGap(HealthRule):
             if better != "lower" or len(series) < 3 or is_signed(series.values):
                 continue
             # A loss has the scale of the training loss; other errors have their own.
-            began = loss_ends(loss.values)[0] if "loss" in core_words(name) else float(series.values[0])
+            began = loss_ends(loss)[0] if "loss" in core_words(name) else float(series.values[0])
             at = int(np.nanargmin(series.values)) if np.isfinite(series.values).any() else len(series) - 1
             best = float(series.values[at])
             last = float(np.median(series.values[-2:]))
