@@ -32,7 +32,7 @@ from fieldwatch.recon.pipelines.normals import recovery
 from fieldwatch.recon.pipelines.normals.presets import PRESETS as NORMALS
 from fieldwatch.recon.pipelines.splats.presets import PRESETS as SPLATS
 from fieldwatch.recon.pipelines.video.presets import PRESETS as VIDEO
-from fieldwatch.record import read_events
+from fieldwatch.record import read_events, read_history
 
 ROUNDED = {"splats-planar": 5e-4, "splats-sugar": 5e-4, "splats-mcmc": 5e-4}
 """Largest difference of losses between CPU and device where the CPU renders with its own kernels."""
@@ -169,6 +169,17 @@ def test_every_preset_begins_as_on_the_cpu_is_resumed_restarted_and_goes_back(fa
     on_cpu = train(words, tmp_path / "cpu", device="cpu", stop=1)
     first = assert_goes_on(fake_cuda, words, tmp_path / "cuda")
     assert first.losses == pytest.approx(on_cpu.losses, rel=1e-3)
+
+
+def test_terms_that_compare_views_act_on_the_device_and_go_on_after_a_kill(fake_cuda, hasty, data, tmp_path):
+    words = [*PRESET_RUNS["splats rooms"](*data), "--multi-view-from", "0"]
+    on_cpu = train(words, tmp_path / "cpu", device="cpu", stop=1)
+    first = assert_goes_on(fake_cuda, words, tmp_path / "cuda")
+    # The pixels of these terms are drawn on the device.
+    assert first.losses == pytest.approx(on_cpu.losses, rel=1e-2)
+    recorded = read_history(tmp_path / "cpu")
+    for term in ("multi_view_depth", "multi_view_photo"):
+        assert recorded[f"Loss/component_{term}"].values[0] > 0
 
 
 def settings(config, prefix=""):
