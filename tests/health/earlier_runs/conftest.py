@@ -18,6 +18,7 @@ def recorded(tmp_path):
         state="finished",
         config=None,
         command=("train.py",),
+        resumed=(),
         started="2026-01-02T03:04:05+00:00",
         about=None,
         versions=None,
@@ -25,9 +26,11 @@ def recorded(tmp_path):
     ):
         folder = tmp_path / "runs" / name
         folder.mkdir(parents=True)
-        segment = {**new_segment(0), "command": [*command], "started": started}
+        segments = [{**new_segment(0), "command": [*command], "started": started}]
+        if resumed:
+            segments.append({**new_segment(10), "command": [*resumed], "started": started})
         manifest = Manifest(
-            config=config or {}, about=about or {}, segments=(segment,), versions=versions or {}, state=state
+            config=config or {}, about=about or {}, segments=tuple(segments), versions=versions or {}, state=state
         )
         manifest.write(folder)
         columns = {"Loss/total": np.linspace(1.0, 0.1, steps) if loss is None else np.asarray(loss, float)}

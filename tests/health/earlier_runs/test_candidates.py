@@ -47,6 +47,12 @@ def test_settings_and_the_place_of_the_output_may_differ(recorded):
     assert names(later) == ["a"]
 
 
+def test_a_run_that_was_resumed_by_another_command_is_that_of_its_first_one(recorded):
+    command = ("fieldwatch", "train", "video", "--data", "/clips/a")
+    recorded("a", command=command)
+    assert names(recorded("b", command=command, resumed=("fieldwatch", "resume", "runs/b"), started=LATER)) == ["a"]
+
+
 def test_the_newest_come_first_and_there_are_not_many(recorded):
     for number in range(MOST_RUNS + 2):
         folder = recorded(f"a{number:02d}")

@@ -3,12 +3,15 @@
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from fieldwatch.record import JOURNAL, Manifest, NotARun, read_manifest
 from fieldwatch.record.config import flattened
 
+MOST_ENTRIES = 2000
+"""Number of entries of the parent folder that are listed: on a network drive, each costs a millisecond."""
 MOST_FOLDERS = 64
 """Number of folders beside a run that are looked at, the newest first."""
 MOST_RUNS = 8
@@ -59,7 +62,7 @@ def _folders_beside(folder: Path) -> Sequence[Path]:
 
     def entries() -> Iterator[tuple[float, str]]:
         with os.scandir(folder.parent) as listed:
-            for entry in listed:
+            for entry in islice(listed, MOST_ENTRIES):
                 try:
                     if entry.name != folder.name and entry.is_dir():
                         yield (Path(entry.path) / "run.json").stat().st_mtime, entry.path
@@ -103,8 +106,9 @@ def _program(manifest: Manifest) -> tuple[str, str]:
 
 
 def _words(manifest: Manifest) -> list[str]:
-    """Return the words of the command that trained a run; the first one is the program."""
-    command = manifest.segments[-1].get("command", ()) if manifest.segments else ()
+    """Return the words of the command that started a run; the first one is the program."""
+    # Not the last one: a run that was resumed by `fieldwatch resume` has another command then.
+    command = manifest.segments[0].get("command", ()) if manifest.segments else ()
     return [str(word) for word in command] or [""]
 
 
