@@ -124,4 +124,10 @@ def _data_settings(config: Mapping[str, Any]) -> dict[str, Any]:
 def _paths(folder: Path, manifest: Manifest) -> set[str]:
     """Return the paths among the words of a run's command, without those that lead to the run itself."""
     values = (word.rpartition("=")[2] for word in _words(manifest)[1:])
-    return {value for value in values if os.sep in value and folder.name not in Path(value).parts}
+    return {value for value in values if os.sep in value and not _leads_to(folder, value)}
+
+
+def _leads_to(folder: Path, path: str) -> bool:
+    """Return whether a path of a command is that of a folder: the folder ends with it."""
+    parts = tuple(part for part in Path(os.path.normpath(path)).parts if part != "..")
+    return folder.parts[-len(parts) :] == parts
