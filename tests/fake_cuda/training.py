@@ -96,6 +96,7 @@ PRESET_RUNS: dict[str, Words] = {
     "splats full": _splats("--preset", "full"),
     "splats parity": _splats("--preset", "parity"),
     "normals default": _normals(),
+    "normals cpu": _normals("--preset", "cpu"),
     "normals poses": _normals("--preset", "poses", "--poses-from", "20", "--poses-late-from", "100"),
     "normals pmni": _normals("--preset", "pmni", *_RAYS_PER_VIEW),
     "normals gpu": _normals("--preset", "gpu", *_RAYS_PER_VIEW),
@@ -112,17 +113,6 @@ OTHER_NUMBERS: dict[str, tuple[str, set[str]]] = {
     "splats gpu-12": ("splats full", {"growth_options.growth_cap"}),
     "splats gpu-24": ("splats full", {"growth_options.growth_cap"}),
     "splats gpu-80": ("splats full", {"growth_options.growth_cap", "longer_side"}),
-    "normals cpu": (
-        "normals default",
-        {
-            "steps",
-            "sdf.finest_resolution",
-            "sdf.table_bits",
-            "sdf.levels_by",
-            "rendering.last_sharpness",
-            "rendering.last_step",
-        },
-    ),
     "video demo": ("video default", {"epochs", "eval_freq", "pixel_loss_warmup_epochs", "checkpoint_epochs"}),
     "video small": ("video default", {"epochs", "eval_freq"}),
 }

@@ -230,7 +230,7 @@ def test_the_page_is_drawn_offline_with_every_panel_and_names_as_text(runs, brow
     assert page.locator(".verdict .level").inner_text().lower() == "comparison"
     panels = page.locator("section.panel")
     names = [panels.nth(i).get_attribute("id").removeprefix("panel-") for i in range(panels.count())]
-    assert names == "runs metrics curves time pace aligned difference chance config environment not-shared".split()
+    assert names == "runs metrics curves time pace aligned difference chance config code environment not-shared".split()
     assert all(panels.nth(i).inner_text().strip().count("\n") for i in range(len(names)))
     assert page.locator("#panel-curves .box").count() >= 2
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")

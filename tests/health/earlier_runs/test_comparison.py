@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 
+from fieldwatch.health import Finding
 from fieldwatch.health.earlier_runs import better_earlier_run
+from fieldwatch.record import EventLog
 from fieldwatch.record.source_code import SourceCode
 
 LATER = {"started": "2026-01-02T04:00:00+00:00"}
@@ -44,6 +46,16 @@ def test_of_several_results_most_have_to_be_worse(recorded):
     two_worse = one_worse | {"Eval__SSIM": [0.2, 0.3, 0.4, 0.4, 0.4, 0.4]}
     found = better_earlier_run(recorded("c", **LATER, **two_worse))
     assert (found["metric"], found["behind"], found["of"]) == ("Eval/PSNR", 2, 3)
+
+
+@pytest.mark.parametrize(("severity", "is_compared"), [("note", True), ("warning", False), ("error", False)])
+def test_a_run_with_findings_is_no_standard(recorded, severity, is_compared):
+    good = recorded("a", Eval__PSNR=RISING)
+    finding = Finding(rule="EvaluationOutput", step=399, severity=severity, message="m", remedy="r")
+    with EventLog(good) as events:
+        events.append(finding.as_event())
+    found = better_earlier_run(recorded("b", **LATER, Eval__PSNR=[9] * 6))
+    assert (found is not None) == is_compared
 
 
 def test_the_last_of_few_evaluations_counts_and_the_median_of_many(recorded):

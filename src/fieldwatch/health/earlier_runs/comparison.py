@@ -105,6 +105,9 @@ def better_earlier_run(folder: Path) -> dict[str, Any] | None:
     best: tuple[_Gap, Path, dict[str, Any]] | None = None
     for other in others:
         earlier = read_history(other, _MOST_ROWS)
+        # What is wrong with a run may be what makes its results look good, such as held-out data that it has seen.
+        if any(event.get("severity") != "note" for event in earlier.events("finding")):
+            continue
         gaps = list(_gaps(history, earlier))
         behind = [gap for gap in gaps if gap.size > _LEAST_SIZE]
         # If most results are as good as before, the others are a trade.
