@@ -89,6 +89,13 @@ def test_many_settings_are_another_experiment(found, count, further, severity):
     assert [each.severity for each in found(settings=settings, further_settings=further)] == [severity]
 
 
+def test_the_seed_is_no_advice(found):
+    code = [["train.py", 12, "a", "b"]]
+    (finding,) = found(settings=[["--seed", 0, 1]], code=code, changed_places=1)
+    assert "--seed (0 there, 1 here)" in finding.message
+    assert "seed" not in finding.remedy
+
+
 def test_lines_of_code_are_named_with_both_texts(found):
     code = [["train.py", 12, "loss = f(x)", "loss = f(y)"], ["net.py", 3, "", "x = x.detach()"], ["net.py", 9, "b", ""]]
     (finding,) = found(code=code, changed_places=4)

@@ -1,6 +1,7 @@
 """code.zip: what is kept of a program, and how it is read again."""
 
 import json
+import os
 import subprocess
 import sys
 import zipfile
@@ -68,6 +69,15 @@ def test_of_a_module_that_was_started_with_m_the_folder_is_the_one_above_its_pac
     (project / "parts" / "run.py").write_text(KEEP)
     main, files = found_by("-m", "parts.run", at=project)
     assert (main, files) == ("parts/run.py", ["helper.py", "parts/__init__.py", "parts/model.py", "parts/run.py"])
+
+
+def test_a_script_whose_name_is_no_text_is_kept(project):
+    name = b"tr\xffin.py"
+    Path(os.fsdecode(bytes(project) + b"/" + name)).write_text(
+        f"{KEEP}\nsource.keep(__import__('pathlib').Path('.'), 0)"
+    )
+    assert found_by(os.fsdecode(name), at=project)[0] == name.decode(errors="replace")
+    assert read_source_code(project).main == name.decode(errors="replace")
 
 
 def test_what_is_no_script_of_the_user_has_no_source(project):

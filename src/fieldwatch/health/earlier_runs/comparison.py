@@ -55,7 +55,9 @@ _MOST_NAMED = 6
 _MOST_CHANGES = 40
 """Number of changed places in the code from which on they are only counted."""
 _LONGEST = 160
-"""Longest line of code, and longest value, that is quoted, characters."""
+"""Longest line of code that is quoted, characters."""
+_SHORT = 80
+"""Length from which on a value is no longer short, characters."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +94,7 @@ def better_earlier_run(folder: Path) -> dict[str, Any] | None:
         ``run`` (name of the earlier run's folder), ``command`` (shows both), ``last`` (last step of the earlier run),
         ``metric``, ``here``, ``there``, ``times`` (error as a multiple of the earlier one), ``share`` (part of the
         earlier gain that is missing), ``behind`` and ``of`` (number of results that are worse, and of all that both
-        have), ``same_until`` (step up to which the losses are equal to the bit; -1 if the first one differs),
+        have), ``same_until`` (step up to which the losses are equal to the bit; -1 if not from the first one on),
         ``settings`` (name, value there, value here), ``further_settings`` (number of those that are not listed),
         ``code`` (file, line, text there, text here), ``changed_places`` (number of them; None if the source of either
         run is unknown), and ``versions`` (package, version there, version here).
@@ -208,6 +210,9 @@ def _same_until(history: History, earlier: History) -> int:
         return -1
     here = history[tags.TOTAL]
     there = earlier[tags.TOTAL]
+    # Of very long runs, the first losses are not at hand.
+    if here.beginning is not None or there.beginning is not None:
+        return -1
     count = min(len(here), len(there))
     same = (here.steps[:count] == there.steps[:count]) & (here.values[:count] == there.values[:count])
     length = count if same.all() else int(np.argmin(same))
@@ -249,9 +254,8 @@ def _settings(earlier: Manifest, manifest: Manifest) -> list[list[Any]]:
 
 def _short(about: Mapping[str, Any]) -> dict[str, Any]:
     """Return the entries about a run that are short values, such as the number of frames or a digest of the data."""
-    return {
-        name: value for name, value in about.items() if isinstance(value, str | int | float) and len(str(value)) < 80
-    }
+    short = (str, int, float)
+    return {name: value for name, value in about.items() if isinstance(value, short) and len(str(value)) < _SHORT}
 
 
 def _quoted(lines: tuple[str, ...]) -> str:

@@ -74,19 +74,21 @@ class WorseSinceChange(WorseThanEarlier):
         if event is None or not _differs(event):
             return ()
         text = f"{_result(event)} They differ in {_differences(event)}.{_same_losses(event)}"
-        severity: Severity = "note" if len(_settings(event)) + event["further_settings"] > self.settings else "warning"
+        severity: Severity = (
+            "note" if len(_without_seed(event)) + event["further_settings"] > self.settings else "warning"
+        )
         found = self.finding(history.step, text, subject=str(event["metric"]), severity=severity)
         return (replace(found, remedy=_remedy(event)),)
 
 
 def _differs(event: Mapping[str, Any]) -> bool:
     """Return whether anything but the seed is known to differ."""
-    return bool(_settings(event) or event["changed_places"] or event["versions"])
+    return bool(_without_seed(event) or event["changed_places"] or event["versions"])
 
 
-def _settings(event: Mapping[str, Any]) -> list[str]:
-    """Return the names of the listed settings without the seed."""
-    return [str(name) for name, _, _ in event["settings"] if "seed" not in str(name)]
+def _without_seed(event: Mapping[str, Any]) -> list[tuple[Any, Any, Any]]:
+    """Return name, earlier value and value of the listed settings without the seed."""
+    return [(name, old, new) for name, old, new in event["settings"] if "seed" not in str(name)]
 
 
 def _result(event: Mapping[str, Any]) -> str:
@@ -125,8 +127,9 @@ def _line(file: str, line: int, was: str, now: str) -> str:
 def _remedy(event: Mapping[str, Any]) -> str:
     """Return the advice that fits the differences."""
     advice: list[str] = []
-    if event["settings"]:
-        values = ", ".join(f"{name} to {old}" for name, old, _ in event["settings"][:_SHOWN])
+    settings = _without_seed(event)
+    if settings:
+        values = ", ".join(f"{name} to {old}" for name, old, _ in settings[:_SHOWN])
         advice.append(f"Set {values}, as in {event['run']}, or find out which of them matters.")
     if event["code"]:
         places = ", ".join(f"{file}:{line}" for file, line, _, _ in event["code"][:_SHOWN])

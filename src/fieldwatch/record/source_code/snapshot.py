@@ -59,8 +59,8 @@ class SourceCode:
             size += len(text)
             if size > MOST_BYTES:
                 break
-            files[path.relative_to(root).as_posix()] = text.decode(errors="replace")
-        name = script.relative_to(root).as_posix()
+            files[_name_of(path, root)] = text.decode(errors="replace")
+        name = _name_of(script, root)
         return cls(main=name, files=files) if name in files else None
 
     def keep(self, folder: Path, step: int) -> None:
@@ -113,6 +113,11 @@ def read_source_code(folder: Path) -> SourceCode | None:
     except (OSError, zipfile.BadZipFile, zlib.error, EOFError):
         return None
     return SourceCode(main=main, files=files)
+
+
+def _name_of(path: Path, root: Path) -> str:
+    """Return the relative path as text; names on a disk need not be text."""
+    return os.fsencode(path.relative_to(root).as_posix()).decode(errors="replace")
 
 
 def _is_ours(info: zipfile.ZipInfo) -> bool:
