@@ -18,6 +18,7 @@ from PIL import Image
 from fake_cuda.ledger import Ledger
 from fake_cuda.tensors import STATE, DeviceTensor
 from fieldwatch import Checkpoints, Interrupted
+from fieldwatch.checkpoint import BackgroundWorker
 from fieldwatch.cli import main
 from fieldwatch.recon.data import solid_photos
 from fieldwatch.recon.data.colmap import write_colmap
@@ -224,6 +225,19 @@ def _coarse_evaluations() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def _saved_at_once() -> Iterator[None]:
+    """End each save in the step that begins it: on a busy machine, its event and its launches come in a later one."""
+    begin = BackgroundWorker.begin
+
+    def begin_and_wait(worker: BackgroundWorker, work: Any) -> None:
+        begin(worker, work)
+        worker.wait()
+
+    with mock.patch.object(BackgroundWorker, "begin", begin_and_wait):
+        yield
+
+
 def train(
     words: list[str],
     folder: Path,
@@ -252,7 +266,7 @@ def train(
 
     # Rows are copied to the host after a second, too: on a busy machine in every step, which would count as launches.
     patience = mock.patch("fieldwatch.measure.ring.MAX_WAIT_SECONDS", float("inf"))
-    with _watched(training, watch), _coarse_evaluations(), patience:
+    with _watched(training, watch), _coarse_evaluations(), patience, _saved_at_once():
         try:
             code = main([*words, "--device", device, *_EVERYWHERE, "--out", str(folder)])
         except Interrupted as end:
