@@ -16,10 +16,6 @@ Each training and extraction is a command in a process of its own; seconds are p
 
 import argparse
 import math
-import os
-import resource
-import subprocess
-import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -38,7 +34,7 @@ from fieldwatch.recon.mesh.closest import SurfaceSearch
 from fieldwatch.recon.mesh.sampling import SurfaceSamples, thinned
 from fieldwatch.recon.mesh.visibility import visible_points
 from scene_kinds import HELD_OUT, Blocks, Wall, of_solids, write_scene
-from six_scenes import held_out_scores, trained
+from six_scenes import held_out_scores, seconds_of, trained
 
 SIZE = 160
 """Sides of the square photos, pixels."""
@@ -50,17 +46,10 @@ SPACING = 0.006
 """Distance of compared points, in diameters."""
 PRESETS = ("cpu", "rooms")
 METHODS = ("poisson", "tsdf")
-RECIPE = ("--schedule-scale", "0.06", "--seed", "0", "--turntable", "0", "--threads", "1")
-RECIPE += (
-    "--checkpoint-interval",
-    "0",
-    "--test-iterations",
-    "15000",
-    "--held-out",
-    str(HELD_OUT),
-    "--growth-cap",
-    "30000",
-)
+RECIPE = (
+    "--schedule-scale 0.06 --seed 0 --turntable 0 --threads 1 --checkpoint-interval 0 --test-iterations 15000 "
+    f"--growth-cap 30000 --held-out {HELD_OUT}"
+).split()
 
 Piece = tuple[tuple[float, float, float], tuple[float, float, float]]
 """A box, by half its sides and its center, world units."""
@@ -256,17 +245,10 @@ def extracted(run: Path, room: Room, method: str) -> tuple[Triangles, float]:
     name = "tsdf" if method == "tsdf" else "level0.3"
     if not took.exists():
         out.mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, "-m", "fieldwatch", "mesh", "extract", str(run), "--method", method]
-        command += ["--triangles", "0", "--no-pictures", "--out", str(out), "--json"]
+        words = ["mesh", "extract", str(run), "--method", method, "--out", str(out)]
+        words += ["--triangles", "0", "--no-pictures", "--json"]
         # The cameras go around the table, which would be taken for the object.
-        command += ["--surroundings", "keep", "--bbox", *room.box()]
-        environment = os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-        if done.returncode not in (0, 1):
-            raise SystemExit(f"{' '.join(command)} ended with {done.returncode}:\n{done.stderr}")
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        took.write_text(str(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime))
+        took.write_text(str(seconds_of(*words, "--surroundings", "keep", "--bbox", *room.box())))
     return read_mesh(out / f"{name}.ply"), float(took.read_text())
 
 

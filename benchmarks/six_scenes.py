@@ -89,16 +89,25 @@ def trained(data: Path, out: Path, words: Sequence[str]) -> float:
     took = out / "seconds.txt"
     if took.exists():
         return float(took.read_text())
-    command = [sys.executable, "-m", "fieldwatch", "train", "splats", "--data", str(data), "--out", str(out), *words]
+    seconds = seconds_of("train", "splats", "--data", str(data), "--out", str(out), *words)
+    took.write_text(str(seconds))
+    return seconds
+
+
+def seconds_of(*words: str) -> float:
+    """Run a command of fieldwatch in one thread, and return its seconds of processor time.
+
+    Raises:
+        SystemExit: the command failed; the message contains its stderr.
+    """
+    command = [sys.executable, "-m", "fieldwatch", *words]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     if done.returncode not in (0, 1):
         raise SystemExit(f"{' '.join(command)} ended with {done.returncode}:\n{done.stderr}")
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    took.write_text(str(seconds))
-    return seconds
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 def held_out_scores(run: Path) -> dict[str, float]:

@@ -227,7 +227,7 @@ def _differences(other: Path, folder: Path) -> dict[str, Any]:
     source = read_source_code(folder)
     earlier_source = read_source_code(other)
     known = source is not None and earlier_source is not None
-    changes = changed_lines(earlier_source, source) if source is not None and earlier_source is not None else []
+    changes = changed_lines(earlier_source, source) if known else []
     named = changes[:_MOST_NAMED] if len(changes) <= _MOST_CHANGES else []
     versions = config_differences(earlier.versions, manifest.versions)
     return {

@@ -109,14 +109,15 @@ class Camera:
         Args:
             like: tensor with the device and dtype of the result; None means those of the pose.
         """
-        return self._at_depth_1(*self.pixel_centers(like).unbind(-1))
+        return self.directions_through(*self.pixel_centers(like).unbind(-1))
 
     def directions_at(self, pixels: Bool[Tensor, "height width"]) -> Float[Tensor, "n 3"]:
         """Return the camera coordinates at depth 1 of some pixel centers, row by row; `directions` returns all."""
         row, column = pixels.nonzero().unbind(-1)
-        return self._at_depth_1(column.to(self.world_from_camera) + 0.5, row.to(self.world_from_camera) + 0.5)
+        return self.directions_through(column.to(self.world_from_camera) + 0.5, row.to(self.world_from_camera) + 0.5)
 
-    def _at_depth_1(self, x: Float[Tensor, "*n"], y: Float[Tensor, "*n"]) -> Float[Tensor, "*n 3"]:
+    def directions_through(self, x: Float[Tensor, "*n"], y: Float[Tensor, "*n"]) -> Float[Tensor, "*n 3"]:
+        """Return the camera coordinates at depth 1 of image positions in pixels; pixel centers are at + 0.5."""
         return torch.stack([(x - self.cx) / self.fx, (y - self.cy) / self.fy, torch.ones_like(x)], -1)
 
     def rays(self) -> tuple[Float[Tensor, "height width 3"], Float[Tensor, "height width 3"]]:

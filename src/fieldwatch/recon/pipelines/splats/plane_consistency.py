@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from fieldwatch.recon.geometry import Camera
+from fieldwatch.recon.geometry import Camera, transform_points
 
 _LEAST_DEPTH = 1e-6  # world units: points nearer to a camera have no pixel
 _LEAST_COSINE = 0.1  # of the angle between a plane's normal and the ray: flatter planes give no reliable patch
@@ -64,11 +64,11 @@ def round_trip(
     """
     forth = neighbor.camera_from_world @ camera.world_from_camera
     back = camera.camera_from_world @ neighbor.world_from_camera
-    there = _moved(_rays(camera, planes.columns, planes.rows) * planes.depth[:, None], forth)
+    there = transform_points(forth, _rays(camera, planes.columns, planes.rows) * planes.depth[:, None])
     x, y, in_front = _pixels(neighbor, there)
     depth, known = sampled(neighbor_depth.detach(), x, y)
-    seen = torch.stack([(x - neighbor.cx) / neighbor.fx, (y - neighbor.cy) / neighbor.fy, torch.ones_like(x)], -1)
-    returned_x, returned_y, returns = _pixels(camera, _moved(seen * depth[:, None], back))
+    seen = neighbor.directions_through(x, y) * depth[:, None]
+    returned_x, returned_y, returns = _pixels(camera, transform_points(back, seen))
     valid = planes.valid & in_front & known & (depth > 0) & returns
     off = torch.stack([returned_x - planes.columns - 0.5, returned_y - planes.rows - 0.5], -1)
     # The root has no slope at 0: the small number bounds it.
@@ -121,7 +121,7 @@ def patch_correlation(  # noqa: PLR0913  two views with their photos
     # Within a patch, the ray may not become parallel to the plane.
     ahead = steep & (slopes.detach() < 0.5 * toward.detach()[:, None]).all(-1)
     depth = (planes.depth * toward)[:, None] / torch.where(ahead[:, None], slopes, -1.0)
-    there = _moved(rays * depth[..., None], neighbor.camera_from_world @ camera.world_from_camera)
+    there = transform_points(neighbor.camera_from_world @ camera.world_from_camera, rays * depth[..., None])
     x, y, in_front = _pixels(neighbor, there)
     warped, known = sampled(neighbor_photo, x, y)
     defined = planes.valid & inside & ahead & (known & in_front).all(-1)
@@ -176,13 +176,7 @@ def sampled(
 def _rays(camera: Camera, columns: Int[Tensor, "*n"], rows: Int[Tensor, "*n"]) -> Float[Tensor, "*n 3"]:
     """Return the points at depth 1 of pixel centers, in camera axes."""
     precision = camera.world_from_camera.dtype
-    x = (columns.to(precision) + 0.5 - camera.cx) / camera.fx
-    y = (rows.to(precision) + 0.5 - camera.cy) / camera.fy
-    return torch.stack([x, y, torch.ones_like(x)], -1)
-
-
-def _moved(points: Float[Tensor, "*n 3"], pose: Float[Tensor, "4 4"]) -> Float[Tensor, "*n 3"]:
-    return points @ pose[:3, :3].T + pose[:3, 3]
+    return camera.directions_through(columns.to(precision) + 0.5, rows.to(precision) + 0.5)
 
 
 def _pixels(

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from fieldwatch.recon.geometry import Camera
+from fieldwatch.recon.geometry import Camera, transform_points
 
 NEIGHBORS = 6
 """Number of neighbors of a view."""
@@ -54,11 +54,8 @@ def _typical_depth(camera: Camera, points: Float[Tensor, "n 3"], size: float) ->
 def _shown_by(camera: Camera, depth: float) -> Float[Tensor, "n 3"]:
     """Return points at a depth along the rays through a grid of pixels, world units."""
     steps = (torch.arange(_PIXELS, dtype=torch.float64) + 0.5) / _PIXELS
-    x = (steps * camera.width - camera.cx) / camera.fx
-    y = (steps * camera.height - camera.cy) / camera.fy
-    across, down = torch.meshgrid(x, y, indexing="xy")
-    local = depth * torch.stack([across, down, torch.ones_like(across)], -1).reshape(-1, 3)
-    return local @ camera.world_from_camera[:3, :3].T + camera.position
+    x, y = torch.meshgrid(steps * camera.width, steps * camera.height, indexing="xy")
+    return transform_points(camera.world_from_camera, depth * camera.directions_through(x, y).reshape(-1, 3))
 
 
 def _score(camera: Camera, other: Camera, points: Float[Tensor, "n 3"]) -> float:
