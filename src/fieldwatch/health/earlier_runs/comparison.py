@@ -226,15 +226,14 @@ def _differences(other: Path, folder: Path) -> dict[str, Any]:
     settings = _settings(earlier, manifest)
     source = read_source_code(folder)
     earlier_source = read_source_code(other)
-    known = source is not None and earlier_source is not None
-    changes = changed_lines(earlier_source, source) if known else []
-    named = changes[:_MOST_NAMED] if len(changes) <= _MOST_CHANGES else []
+    changes = None if source is None or earlier_source is None else changed_lines(earlier_source, source)
+    named = changes[:_MOST_NAMED] if changes is not None and len(changes) <= _MOST_CHANGES else []
     versions = config_differences(earlier.versions, manifest.versions)
     return {
         "settings": settings[:_MOST_NAMED],
         "further_settings": len(settings[_MOST_NAMED:]),
         "code": [[each.file, each.line, _quoted(each.was), _quoted(each.now)] for each in named],
-        "changed_places": len(changes) if known else None,
+        "changed_places": None if changes is None else len(changes),
         "versions": [[name, old, new] for name, (old, new) in versions.items() if name != "platform"],
     }
 
