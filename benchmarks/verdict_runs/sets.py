@@ -14,6 +14,8 @@ from .set_g import healthy as healthy_g
 from .set_g import plants as plants_g
 from .set_h import healthy as healthy_h
 from .set_h import plants as plants_h
+from .set_i import healthy as healthy_i
+from .set_i import plants as plants_i
 
 PLANTS: dict[str, tuple[Plant, ...]] = {
     "a": plants_a.PLANTS,
@@ -24,6 +26,7 @@ PLANTS: dict[str, tuple[Plant, ...]] = {
     "f": plants_f.PLANTS,
     "g": plants_g.PLANTS,
     "h": plants_h.PLANTS,
+    "i": plants_i.PLANTS,
     "s": set_s.PLANTS,
     "t": set_t.PLANTS,
 }
@@ -36,6 +39,7 @@ HEALTHY: dict[str, tuple[Healthy, ...]] = {
     "f": healthy_f.HEALTHY,
     "g": healthy_g.HEALTHY,
     "h": healthy_h.HEALTHY,
+    "i": healthy_i.HEALTHY,
     "s": set_s.HEALTHY,
     "t": set_t.HEALTHY,
 }
