@@ -119,6 +119,17 @@ def test_a_healthy_run_of_set_h_is_sound(verdicts, tmp_path):
     assert run.train(tmp_path / "run", 0) >= run.good
 
 
+def test_a_plant_of_set_i_breaks_its_run_and_its_repair_mends_it(verdicts, tmp_path):
+    (plant,) = [plant for plant in verdicts.PLANTS["i"] if plant.name == "foghorns one horn of all"]
+    assert plant.broken(tmp_path / "broken", 0) < plant.good
+    assert plant.repaired("use a sigmoid for each horn")(tmp_path / "repaired", 0) >= plant.good
+
+
+def test_a_healthy_run_of_set_i_is_sound(verdicts, tmp_path):
+    (run,) = [run for run in verdicts.HEALTHY["i"] if run.name == "parish a third of the edges left out"]
+    assert run.train(tmp_path / "run", 0) >= run.good
+
+
 @pytest.mark.parametrize(
     ("advice", "settings"),
     [

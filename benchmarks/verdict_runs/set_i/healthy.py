@@ -35,7 +35,7 @@ from .plants import (
 HEALTHY: tuple[Healthy, ...] = (
     MUSHROOMS.healthy("mushrooms in half precision with a scaler", half=True),
     MUSHROOMS.healthy("mushrooms up and down", cyclic=True),
-    MUSHROOMS.healthy("mushrooms few of them poisonous", share=0.1, epochs=12),
+    MUSHROOMS.healthy("mushrooms few of them poisonous", share=0.2, epochs=16),
     PARCELS.healthy("parcels"),
     LESIONS.healthy("lesions by their overlap alone", mixed=False),
     LESIONS.healthy("lesions first layer held for a while", held_layers=60),

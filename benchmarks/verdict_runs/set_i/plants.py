@@ -35,7 +35,7 @@ PROCESS = "memory, data and time"
 MUSHROOMS = Script(program=vision.mushrooms, good=0.85)
 PARCELS = Script(program=vision.parcels, good=0.8)
 LESIONS = Script(program=vision.lesions, good=0.7)
-COMPASS = Script(program=vision.compass, good=-12.0)
+COMPASS = Script(program=vision.compass, good=-6.0)
 ENGINE = Script(program=words.engine, good=-1.0)
 REVIEWS = Script(program=words.reviews, good=0.85)
 CITIES = Script(program=words.cities, good=0.9)
@@ -45,7 +45,7 @@ COINS = Script(program=making.coins, good=-0.5)
 POSTURES = Script(program=making.postures, good=-0.05)
 GROTTO = Script(program=making.grotto, good=20.0)
 PEBBLE = Script(program=making.pebble, good=-0.08)
-CELLAR = Script(program=tables.cellar, good=0.85)
+CELLAR = Script(program=tables.cellar, good=0.8)
 KEPT = Script(program=tables.cellar, good=0.72, settings={"kept": "copy", "bottles": 60, "wrong": 0.25, "total": 600})
 FERRY = Script(program=tables.ferry, good=0.7)
 DEPOT = Script(program=tables.depot, good=0.7)
@@ -132,16 +132,6 @@ LOOPS: tuple[Plant, ...] = (
         named(BACKWARD, rf"{BLOWN}|{STUCK}|clip|{RATE}", rf"clip|order|after|{RATE}"),
         clip="before backward",
     ),
-    # The last column of a padded batch: https://allenai.github.io/allennlp-docs/api/modules/seq2vec_encoders/pytorch_seq2vec_wrapper/
-    REVIEWS.plant(
-        "reviews read behind their last word",
-        named(
-            MISMATCH,
-            rf"{STUCK}|{GAP}|padd|length|last (step|word|state)|vanish",
-            rf"padd|length|pack|last|mask|{INPUTS}",
-        ),
-        read="column",
-    ),
     # Truncation cuts what the label depends on: https://github.com/OpenBMB/MiniCPM-V/issues/662
     REVIEWS.plant(
         "reviews cut before the verdict",
@@ -177,13 +167,6 @@ LOOPS: tuple[Plant, ...] = (
             SILENT, rf"{DEAD}|{HELD}|checkpoint|requires_grad|adapter", r"checkpoint|reentrant|requires_grad|gradient"
         ),
         saved="reentrant",
-    ),
-    # A rate for new networks: https://github.com/huggingface/transformers/issues/735
-    FABLES.plant(
-        "fables tuned at a hundred times the rate",
-        named(RATES, rf"{RATE}|{STUCK}|{BLOWN}|update", RATE),
-        trained="all",
-        lr=0.3,
     ),
     # Making things.
     # Betas are meant for a thousand steps: https://github.com/huggingface/diffusers/pull/12341
@@ -383,9 +366,9 @@ LOOPS: tuple[Plant, ...] = (
         ),
         choice="one",
     ),
-    # A column and a row make a square: https://github.com/RLinf/RLinf/issues/1568
+    # A column and a row make a square: https://github.com/higgsfield-ai/higgsfield/issues/24
     KIOSK.plant(
-        "kiosk returns against all values",
+        "kiosk moves weighed by all advantages",
         named(
             WORSE,
             rf"{STUCK}|{COLLAPSE}|broadcast|shape|pairs?\b|mean|reward|return|value|advantage",

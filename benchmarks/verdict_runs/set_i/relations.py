@@ -33,10 +33,10 @@ def parish(
     guild = torch.randint(4, (count,), generator=draw)
     chance = torch.where(guild[:, None] == guild[None], 0.06, 0.004)
     pairs = (torch.rand(count, count, generator=draw) < chance).triu(1).nonzero()
-    pairs = pairs[torch.randperm(len(pairs), generator=draw)]
     pairs = torch.cat([pairs, pairs.flip(1)])
+    pairs = pairs[torch.randperm(len(pairs), generator=draw)]
     edge_index = pairs.t() if edges_by == "transposing" else pairs.reshape(2, -1)
-    features = functional.one_hot(guild, 4) + 1.6 * torch.randn(count, 4, generator=draw)
+    features = functional.one_hot(guild, 4) + 1.2 * torch.randn(count, 4, generator=draw)
     labeled = torch.rand(count, generator=draw) < 0.25
 
     class Convolution(nn.Module):
@@ -288,7 +288,7 @@ def kiosk(
     Args:
         folder: run folder.
         seed: seed.
-        advantages: whether returns are compared with values "of the same game" or, by broadcasting, "of all games".
+        advantages: whether moves are weighed by advantages "of the same game" or, by broadcasting, "of all games".
         entropy: weight of the entropy; it counts as a reward.
         late: whether the reward comes only at the end of a game.
         total: number of updates.
@@ -339,9 +339,9 @@ def kiosk(
             values = critic(seen)
             policy = torch.distributions.Categorical(logits=actor(seen))
             chosen = policy.log_prob(torch.cat(moves))
+            ahead = returns[:, None] - values
             if advantages == "of the same game":
-                values = values[:, 0]
-            ahead = returns - values
+                ahead = ahead[:, 0]
             terms = Terms(
                 policy=(1.0, -(chosen * ahead.detach()).mean()),
                 value=(0.5, ahead.square().mean()),

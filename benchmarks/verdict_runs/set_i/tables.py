@@ -289,8 +289,8 @@ def mill(
     Args:
         folder: run folder.
         seed: seed.
-        rate_after: the rate of the later jobs, for which the script was changed as the first one was much too slow: that
-            "of the script", or that "of the checkpoint", which is restored after the rate was set; "unchanged" for
+        rate_after: the rate of the later jobs, for which the script was changed as the first one was much too slow:
+            that "of the script", or that "of the checkpoint", which is restored after the rate was set; "unchanged" for
             one rate that was right from the start.
         order: whether a job "goes on" with the data where the last one stopped, or "begins anew" with the first ones.
         jobs: number of jobs.
