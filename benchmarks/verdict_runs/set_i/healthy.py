@@ -16,7 +16,6 @@ from .plants import (
     FERRY,
     FOGHORNS,
     GROTTO,
-    KEPT,
     KIOSK,
     LESIONS,
     MEMORY,
@@ -53,7 +52,9 @@ HEALTHY: tuple[Healthy, ...] = (
     GROTTO.healthy("grotto coarse first", coarse_first=True),
     PEBBLE.healthy("pebble"),
     CELLAR.healthy("cellar sixteen shares", shares=16),
-    dataclasses.replace(KEPT, good=0.7).healthy("cellar back to its best"),
+    dataclasses.replace(CELLAR, good=0.65).healthy(
+        "cellar back to its best", kept="copy", bottles=60, wrong=0.25, total=300
+    ),
     FERRY.healthy("ferry rate falls on plateaus", plateau=True),
     DEPOT.healthy("depot", epochs=20),
     MEMORY.healthy("depot hooks keep the last", hooks="last"),
@@ -63,6 +64,6 @@ HEALTHY: tuple[Healthy, ...] = (
     UNDERSTUDY.healthy("understudy very warm", heat=8.0, hard=0.5),
     FOGHORNS.healthy("foghorns"),
     dataclasses.replace(FOGHORNS, good=0.55).healthy("foghorns in a storm", heavy=True, total=300),
-    KIOSK.healthy("kiosk rewarded at the end", late=True),
+    KIOSK.healthy("kiosk rewarded at the end", late=True, total=260),
     *HEALTHY_PIPELINES,
 )

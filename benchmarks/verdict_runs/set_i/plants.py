@@ -46,13 +46,12 @@ POSTURES = Script(program=making.postures, good=-0.05)
 GROTTO = Script(program=making.grotto, good=20.0)
 PEBBLE = Script(program=making.pebble, good=-0.08)
 CELLAR = Script(program=tables.cellar, good=0.8)
-KEPT = Script(program=tables.cellar, good=0.72, settings={"kept": "copy", "bottles": 60, "wrong": 0.25, "total": 600})
 FERRY = Script(program=tables.ferry, good=0.7)
 DEPOT = Script(program=tables.depot, good=0.7)
 READING = Script(program=tables.depot, good=-0.4, settings={"figure": "reading", "rows": 480, "epochs": 2})
 MEMORY = Script(program=tables.depot, good=-1.0, settings={"figure": "memory", "epochs": 40})
 MILL = Script(program=tables.mill, good=0.75)
-PARISH = Script(program=relations.parish, good=0.8)
+PARISH = Script(program=relations.parish, good=0.65)
 SIGILS = Script(program=relations.sigils, good=0.8)
 UNDERSTUDY = Script(program=relations.understudy, good=0.85)
 FOGHORNS = Script(program=relations.foghorns, good=0.8)
@@ -250,16 +249,6 @@ LOOPS: tuple[Plant, ...] = (
         shares=16,
         divided=False,
         lr=0.15,
-    ),
-    # The state that is kept is a reference: https://theneuralbase.com/pytorch/learn/advanced/callbacks-checkpointing-early-stopping/
-    KEPT.plant(
-        "cellar best weights by reference",
-        named(
-            NUMBERS,
-            rf"{GAP}|best|worse|restor|overtrain|rises?|later|decline",
-            r"best|copy|clone|stop|early|state|restor|checkpoint|regulari|smaller|more data",
-        ),
-        kept="reference",
     ),
     # Scaling fitted on the test data: https://stats.stackexchange.com/questions/375165/scaling-separately-in-train-and-test-set
     FERRY.plant(

@@ -281,7 +281,7 @@ def kiosk(
     advantages: str = "of the same game",
     entropy: float = 0.01,
     late: bool = False,
-    total: int = 260,
+    total: int = 140,
 ) -> float:
     """Learn to walk to the open kiosk of a street of nine houses; returns the share of games in which it is reached.
 
@@ -352,7 +352,7 @@ def kiosk(
             step.observe(terms)
             step.record({"Reward/mean": done.mean()})
             step.update(optimizer)
-            if step.every(65):
+            if step.every(35):
                 with run.evaluation("games without chance"):
                     step.record({"reached": reached()})
     return reached()

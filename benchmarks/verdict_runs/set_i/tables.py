@@ -46,7 +46,7 @@ def cellar(
         folder: run folder.
         seed: seed.
         target: how regions are learned: as "kinds", or as a "number" from 0 to 5 by its squared error.
-        kept: how the best weights are kept: "" for the last ones, a "copy", or a "reference" to the state.
+        kept: "copy" to go back to the best weights in the end; "" to keep the last ones.
         bottles: number of bottles.
         wrong: share of wrong labels.
         shares: number of small batches whose gradients make an update.
@@ -96,7 +96,7 @@ def cellar(
                     step.record({"check/accuracy": now})
                 if now > best:
                     best = now
-                    state = copy.deepcopy(mlp.state_dict()) if kept == "copy" else mlp.state_dict()
+                    state = copy.deepcopy(mlp.state_dict())
     if kept:
         mlp.load_state_dict(state)
     return accuracy(held_x, held)
