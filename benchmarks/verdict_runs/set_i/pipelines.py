@@ -11,7 +11,7 @@ from PIL import Image
 from verdict_runs import scenes
 from verdict_runs.cases import Healthy, Plant
 from verdict_runs.commands import NORMALS, SPLATS, VIDEO, Command, spot_normals
-from verdict_runs.phrases import ALL, BLOWN, INPUTS, LOUD, SETTINGS, SMALL, fault
+from verdict_runs.phrases import ALL, BLOWN, INPUTS, SETTINGS, SMALL, fault
 from verdict_runs.scenes import Spoil, normal_files, photos_of, read_registered, write_registered
 
 from .captures import aquarium_frames, bell_normals, studio
@@ -55,7 +55,7 @@ def dark_corners(pixels: Array, _: int) -> Array:
 def white_balance(pixels: Array, index: int) -> Array:
     """Scale the channels of a photo, as an automatic white balance that follows the view does."""
     warm = np.sin(1.9 * index)
-    return pixels * np.array([1 + 0.45 * warm, 1.0, 1 - 0.45 * warm])
+    return pixels * np.array([1 + 0.6 * warm, 1.0, 1 - 0.6 * warm])
 
 
 def visited(scene: Path) -> None:
@@ -224,12 +224,12 @@ STUDIO = Command(
     pipeline="splats",
     words=f"{SPLATS} --growth-cap 1400 --schedule-scale 0.05 --regularization none",
     write=studio(24, 36, 720),
-    good=17.0,
+    good=18.0,
 )
 BELL = Command(
-    pipeline="normals", words=f"{NORMALS} --steps 90", write=bell_normals(9, 26, "--elevations 35 -20 10"), good=-8.0
+    pipeline="normals", words=f"{NORMALS} --steps 90", write=bell_normals(9, 26, "--elevations 35 -20 10"), good=-5.0
 )
-AQUARIUM = Command(pipeline="video", words=f"{VIDEO} --epochs 45", write=aquarium_frames(16), good=20.0)
+AQUARIUM = Command(pipeline="video", words=f"{VIDEO} --epochs 45", write=aquarium_frames(16), good=21.5)
 
 
 def _both(first: Spoil, second: Spoil) -> Spoil:
@@ -298,12 +298,6 @@ PIPELINES: tuple[Plant, ...] = (
             r"principal|intrinsic|calibrat|camera|\bcx\b|COLMAP|crop",
         ),
         principal_point(0.15),
-    ),
-    # The number of Gaussians does not grow: https://github.com/graphdeco-inria/gaussian-splatting/issues/525
-    STUDIO.flagged(
-        "studio only the similarity of windows",
-        fault(SETTINGS, rf"ssim|{LOUD}|loss|colou?r", r"--dssim"),
-        "--dssim 1.0",
     ),
     # Settings copied from another scene: https://github.com/graphdeco-inria/gaussian-splatting/issues/779
     STUDIO.flagged(
@@ -377,6 +371,7 @@ PIPELINES: tuple[Plant, ...] = (
         ),
         training_frames(dropped_out),
     ),
+    # A setting of the optimizer that nobody reported, but that is easily mistyped; so is the next one.
     AQUARIUM.flagged(
         "aquarium clipped to nothing",
         fault(SETTINGS, rf"clip|{SMALL}", r"--clip-norm"),
