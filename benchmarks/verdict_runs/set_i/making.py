@@ -130,7 +130,9 @@ def coins(
 
     bce = functional.binary_cross_entropy_with_logits
     with Run(folder, outputs=NO_SINKS) as run:
-        run.track(G=maker, D=critic, opt_g=opt_g, **({"opt_d": opt_d} if optimizers == "two" else {}))
+        run.track(maker=maker, critic=critic, opt_g=opt_g)
+        if optimizers == "two":
+            run.track(opt_d=opt_d)
         run.resume()
         for step in run.steps(total):
             if optimizers == "one":
@@ -144,6 +146,7 @@ def coins(
                 step.observe(terms)
                 step.update(opt_g)
             else:
+                loss_d = torch.tensor(0.0)
                 for _ in range(critic_steps):
                     true = critic(real[torch.randint(len(real), (64,))])
                     made = critic(maker(torch.randn(64, 8)).detach())

@@ -91,8 +91,8 @@ def cellar(
             step.observe(Terms.merged(parts))
             step.update(sgd)
             if step.every(25):
+                now = accuracy(check_x, check)
                 with run.evaluation("check"):
-                    now = accuracy(check_x, check)
                     step.record({"check/accuracy": now})
                 if now > best:
                     best = now
@@ -154,7 +154,11 @@ def ferry(
         return 1 - float((found - truth).square().mean() / truth.var())
 
     with Run(folder, outputs=NO_SINKS) as run:
-        run.track(model=model, optimizer=optimizer, **({"waiting": waiting} if plateau else {"sched": sched}))
+        run.track(model=model, optimizer=optimizer)
+        if plateau:
+            run.track(waiting=waiting)
+        else:
+            run.track(sched=sched)
         run.resume()
         for step in run.steps(total):
             i = torch.randint(len(x), (48,))
@@ -166,8 +170,8 @@ def ferry(
             if not plateau:
                 sched.step()
             if step.every(30):
+                score = explained()
                 with run.evaluation("later weeks"):
-                    score = explained()
                     step.record({"eval/explained": score})
                 if plateau:
                     waiting.step(1 - score)

@@ -36,7 +36,7 @@ def engine(folder: Path, seed: int, *, clip: str = "after backward", total: int 
     rnn = nn.RNN(2, 32, nonlinearity="relu", batch_first=True)
     out = nn.Linear(32, 1)
     with torch.no_grad():
-        rnn.weight_hh_l0.copy_(torch.eye(32) + 0.03 * torch.randn(32, 32))
+        rnn.all_weights[0][1].copy_(torch.eye(32) + 0.03 * torch.randn(32, 32))
     parameters = [*rnn.parameters(), *out.parameters()]
     optimizer = torch.optim.SGD(parameters, lr=0.01, momentum=0.9)
 
