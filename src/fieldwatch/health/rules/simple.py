@@ -18,7 +18,9 @@ from fieldwatch.health.outcomes import (
     held_out_accuracy,
     held_out_metrics,
     late,
+    loss_ends,
     name_words,
+    single_loss,
     squares_factor,
 )
 from fieldwatch.health.rule import HealthRule
@@ -43,6 +45,9 @@ class LosesToSimpleModel(HealthRule):
     )
     factor: float = threshold(
         0.02, unit="difference of the factor from 1", reason="targets are known if the loss is a mean of squares"
+    )
+    about: float = threshold(
+        3.0, unit="times the mean of squares", reason="of half of the squares, targets are known roughly"
     )
     samples: int = threshold(96, unit="samples", reason="with fewer that differ, the test is too uncertain")
     class_sum: float = threshold(CLASS_SUM_BOUND, unit="fraction of the gradient", reason=CLASS_SUM_REASON)
@@ -100,7 +105,7 @@ class LosesToSimpleModel(HealthRule):
         """Yield a finding if held-out data gain less from the module than training data do from a simple model."""
         for item in tags.SIMPLE_COUNT.parts(history.names()):
             best = self._best(history, item, tags.LINEAR_EXPLAINED, tags.NEAREST_EXPLAINED)
-            if best is None or item in classifiers(history, self.class_sum):
+            if best is None or not self._answers(history, item):
                 continue
             value, what = best
             for name, better in held_out_metrics(history).items():
@@ -116,6 +121,20 @@ class LosesToSimpleModel(HealthRule):
                     )
                     yield replace(self.finding(history.step, text, subject=name), remedy=_DIFFER)
                     return
+
+    def _answers(self, history: History, item: str) -> bool:
+        """Return whether the outputs of a module are compared with targets, as far as its gradients tell.
+
+        Features that another module gets have gradients of any size. A Huber loss is nearly one of squares.
+        """
+        total = single_loss(history)
+        name = tags.ERROR_SQUARE.tag(item)
+        if item in classifiers(history, self.class_sum):
+            return False
+        if total is None or name not in history or len(tags.INPUT_MARK.parts(history.names())) > 1:
+            return False
+        ratio = loss_ends(total)[1] / max(late(history[name]), 1e-30)
+        return 1 / self.about < ratio < self.about
 
     def _best(self, history: History, item: str, linear: tags.Family, nearest: tags.Family) -> tuple[float, str] | None:
         """Return the score of the better model and its name; None if there was no test."""
