@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fieldwatch.health.outcomes import loss_ends, loss_reduction
+from fieldwatch.health.outcomes import loss_ends, loss_reduction, mean_until
 from fieldwatch.health.rules.poor_results import ends_poorly, has_stalled
 from fieldwatch.health.rules.rates import RateStartsLate
 from fieldwatch.record import Block, History
@@ -59,3 +59,9 @@ def test_only_a_loss_that_never_fell_is_a_poor_result(loss, poor):
 )
 def test_only_a_rate_that_was_low_late_in_the_run_starts_late(rate, late):
     assert bool(RateStartsLate()(long_run(FALLING, rate))) == late
+
+
+def test_the_loss_at_any_evaluation_of_a_long_run_is_known():
+    loss = long_run(FALLING)["Loss/total"]
+    for step in (40, 500, 5_000, 12_000, 19_999):
+        assert mean_until(loss, step, width=8) == pytest.approx(FALLING[step], rel=0.1), step

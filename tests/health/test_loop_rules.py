@@ -615,6 +615,14 @@ CASES = [
         words=("held-out", "0.1", "labels"),
     ),
     Case(
+        rule=chance.BarelyLearned(),
+        fault=logits(results={"val/right": np.array([0.2, 0.26, 0.3, 0.3])}, target_share=np.full(40, 0.2)),
+        healthy=logits(results={"val/right": np.array([0.2, 0.4, 0.5, 0.5])}, target_share=np.full(40, 0.2)),
+        severity="warning",
+        subject="val/right",
+        words=("hardly better than the 0.2 of a guess", "12% of the way", "zero_grad"),
+    ),
+    Case(
         rule=settings.OddSetting(),
         fault=settled("odd_setting", MEMORIZED, where="Adam", setting="eps", value=1.0, usual="1e-8"),
         healthy=settled("other", MEMORIZED),

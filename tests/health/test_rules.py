@@ -12,6 +12,7 @@ from fieldwatch.health.rules import (
     RULES,
     batches,
     chance,
+    course,
     doubts,
     earlier,
     evaluations,
@@ -35,6 +36,7 @@ from fieldwatch.health.rules import (
     saving,
     sequences,
     settings,
+    simple,
     terms,
     timing,
     untrained,
@@ -659,7 +661,18 @@ def test_every_rule_has_a_planted_fault_and_a_healthy_twin():
     elsewhere = {*rules_in(memory), *rules_in(forecast), *rules_in(incidents)}
     elsewhere |= {
         rule
-        for module in (batches, chance, evaluations, objectives, precision, sequences, settings, untrained)
+        for module in (
+            batches,
+            chance,
+            course,
+            evaluations,
+            objectives,
+            precision,
+            sequences,
+            settings,
+            simple,
+            untrained,
+        )
         for rule in rules_in(module)
     }
     elsewhere |= {*rules_in(doubts), *rules_in(earlier)}

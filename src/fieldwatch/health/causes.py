@@ -18,7 +18,19 @@ _GRADIENTS = frozenset(("GradientExploding", "GradientVanishing", "UpdateRatio",
 _STOPPED = frozenset(("DeadGroup", "UnchangedParameters"))
 _RESULTS = frozenset(
     {
-        *("ChanceLevel", "Collapse", "HeldOutGap", "NoProgress", "Overfitting", "Overtraining", "ProgressLost"),
+        *(
+            "BarelyLearned",
+            "ChanceLevel",
+            "Collapse",
+            "EndedEarly",
+            "HeldOutGap",
+            "LosesToSimpleModel",
+            "NoProgress",
+            "Overfitting",
+            "Overtraining",
+            "PartNotLearned",
+            "ProgressLost",
+        ),
         *("TrainingGap", "RewardNotRising", "WorseSinceChange", "WorseThanEarlier", "WorseThanNothing", "WorstSample"),
     }
 )

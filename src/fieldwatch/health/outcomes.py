@@ -66,6 +66,7 @@ _HIGHER = frozenset(
         *("likelihood", "loglik", "elbo", "purity", "nmi", "ari", "coverage", "similarity", "quality"),
         *("skill", "nse", "kge", "cindex", "fidelity", "winrate", "fscore", "fbeta", "gain", "gains"),
         *("match", "matched", "matches", "won", "survived", "found", "detected", "retrieved", "reached", "completed"),
+        *("overlap", "overlaps", "knn", "within", "agree", "agrees", "recognized", "recalled"),
         *("passed", "answered", "recovered", "decoded", "identified", "guessed", "delivered", "uplift"),
     }
 )
@@ -80,10 +81,14 @@ _LOWER = frozenset(
         *("ppl", "bpc", "bpd", "brier", "ece", "mmd", "wasserstein", "emd", "epe", "violations", "mistakes"),
         *("ce", "bce", "xent", "crossentropy", "huber", "pinball", "off", "wrong", "miss", "missed"),
         *("fail", "failed", "failure", "failures", "lost", "cost", "costs", "drift", "delay", "lag"),
+        # A result in units of length, money or information is how far an answer is off.
+        *("meters", "km", "cm", "mm", "pixels", "px", "voxels", "dollars", "euros", "cents", "nats", "bits"),
     }
 )
 _SPREADS = frozenset(("std", "stddev", "stdev", "variance", "iqr"))
 """Words in the names of metrics that say how far scores differ, not how good they are."""
+_EXTREMES = frozenset(("min", "max"))
+"""Words in the names of metrics of single samples, which vary more than a result as a whole."""
 _DIFFERENCES = frozenset(("gap",))
 """Words in the names of metrics that are differences of two scores."""
 _PAIRS = frozenset(("cindex", "crossentropy", "winrate", "fscore", "logloss"))
@@ -100,10 +105,12 @@ NATURAL: Mapping[str, float] = MappingProxyType(
     {**{str(word): 0.0 for word in _CENTERED}, "auc": 0.5, "auroc": 0.5, "concordance": 0.5, "cindex": 0.5},
 )
 """Values that a prediction without any information reaches, by the words of metrics that are defined by it."""
-FRACTIONS = frozenset(("accuracy", "acc", "precision", "recall", "f1", "iou", "miou", "dice"))
+FRACTIONS = frozenset(("accuracy", "acc", "precision", "recall", "f1", "iou", "miou", "dice", "overlap", "jaccard"))
 """Words in the names of metrics that are fractions, or percentages if they exceed 1."""
-TRAINING = frozenset(("train", "training"))
+TRAINING = frozenset(("train", "training", "seen", "batch", "minibatch", "fitted", "insample"))
 """Words in the names of metrics that are measured on training data."""
+_PARTS_OF_DATA = frozenset(("left", "out", "held", "new", "later", "other", "others", "fresh", "heldout"))
+"""Further words that say on which data a metric was measured, not what it is."""
 CLASS_SUM_BOUND = 0.01
 """Largest sum of a gradient over the classes, as a fraction of the gradient, that counts as 0."""
 CLASS_SUM_REASON = "the gradient of a cross-entropy sums to exactly 0 over the classes; this is rounding of half types"
@@ -111,6 +118,8 @@ _NAMES = 1 << 15
 """Number of names whose words are remembered: rules ask for those of all metrics at every examination."""
 _SAME_FACTOR = 0.02
 """Relative deviation of the factor between squared errors and the loss from step to step: rounding of subsampling."""
+_VARIED = 0.1
+"""Relative range of a loss from which on a constant factor is no chance."""
 
 
 def is_gain(name: str) -> bool:
@@ -151,8 +160,15 @@ def direction_of(name: str, history: History) -> Direction | None:
 
 @lru_cache(maxsize=_NAMES)
 def name_words(name: str) -> frozenset[str]:
-    """Return the words of the last part of a metric's name; common names of two words count as one, too."""
-    words = WORDS.findall(name.rpartition("/")[2].lower())
+    """Return the words of the last part of a metric's name; common names of two words count as one, too.
+
+    Where the last part only names a kind of data or a part of the targets (``PSNR/left_out``, ``R2/wheat``), the group
+    says what is measured.
+    """
+    group, _, last = name.lower().rpartition("/")
+    words = WORDS.findall(last)
+    if not (_HIGHER | _LOWER | _SPREADS | _DIFFERENCES | _EXTREMES).intersection(words):
+        words = [*WORDS.findall(group), *words]
     pairs = ("".join(pair) for pair in pairwise(words))
     return frozenset(words) | _PAIRS.intersection(pairs)
 
@@ -301,7 +317,7 @@ def is_held_out(name: str) -> bool:
 
 def core_words(name: str) -> frozenset[str]:
     """Return the words of a metric's name that do not say on which data it was measured."""
-    return _all_words(name) - TRAINING - _HELD_OUT
+    return _all_words(name) - TRAINING - _HELD_OUT - _PARTS_OF_DATA
 
 
 def is_training(name: str) -> bool:
@@ -383,19 +399,31 @@ def explained_variance(history: History, item: str) -> float | None:
     return None if found is None else 1 - found[0] / found[1]
 
 
-def _squares(history: History, item: str) -> tuple[float, float] | None:
-    """Return the mean squared error and the variance of the targets at the last steps."""
+def squares_factor(history: History, item: str) -> float | None:
+    """Return the factor between the mean of a module's squared errors and the loss; None if it is no loss of squares.
+
+    Half of the squares and sums over pieces have a factor, too. It is the same at all steps.
+    """
     total = single_loss(history)
-    families = (tags.ERROR_SQUARE, tags.ERROR_VARIANCE, tags.ERROR_COVARIANCE, tags.OUTPUT_VARIANCE)
-    names = [family.tag(item) for family in families]
-    if total is None or any(name not in history for name in names):
+    name = tags.ERROR_SQUARE.tag(item)
+    if total is None or name not in history:
         return None
-    square = history[names[0]]
+    square = history[name]
     places = np.minimum(np.searchsorted(total.steps, square.steps), len(total) - 1)
     factor = total.values[places] / np.maximum(square.values, 1e-30)
-    # Half of the squares, sums over pieces: the factor is the same at all steps, or the loss is none of squares.
     scale = finite_median(factor)
-    if not scale > 0 or float(np.nanmax(np.abs(factor[:32] / scale - 1))) > _SAME_FACTOR:
+    if scale > 0 and float(np.nanmax(np.abs(factor[:32] / scale - 1))) <= _SAME_FACTOR:
+        return scale
+    # A Huber loss is one of squares once its errors are small.
+    return _late_factor(factor, total.values[places])
+
+
+def _squares(history: History, item: str) -> tuple[float, float] | None:
+    """Return the mean squared error and the variance of the targets at the last steps."""
+    families = (tags.ERROR_SQUARE, tags.ERROR_VARIANCE, tags.ERROR_COVARIANCE, tags.OUTPUT_VARIANCE)
+    names = [family.tag(item) for family in families]
+    scale = squares_factor(history, item)
+    if scale is None or any(name not in history for name in names):
         return None
     # The targets are outputs minus errors; errors are scaled by the root of the factor.
     root = np.sqrt(scale)
@@ -404,7 +432,20 @@ def _squares(history: History, item: str) -> tuple[float, float] | None:
     # Targets without any spread are another fault, or rounding.
     if spread <= 1e-9 * max(finite_median(variance), finite_median(scale * error), 1e-30):
         return None
-    return finite_median(scale * square.values[-4:]), spread
+    return finite_median(scale * history[names[0]].values[-4:]), spread
+
+
+def _late_factor(factor: NDArray[np.float64], loss: NDArray[np.float64]) -> float | None:
+    """Return the factor between squared errors and the loss in the last third; None if it is not the same there."""
+    begin = 2 * len(factor) // 3
+    factors = factor[begin:]
+    losses = loss[begin:]
+    scale = finite_median(factors)
+    # Losses that hardly differ have the same factor to anything.
+    varied = len(losses) >= _LEAST_SAME and float(np.ptp(losses)) > _VARIED * float(np.max(np.abs(losses)))
+    if not (scale > 0 and varied) or float(np.nanmax(np.abs(factors / scale - 1))) > _SAME_FACTOR:
+        return None
+    return scale
 
 
 def held_out_losses(history: History) -> Iterator[tuple[str, Series]]:
@@ -485,9 +526,16 @@ def _is_same(series: Series, total: Series) -> bool:
     return len(series) >= _LEAST_SAME and bool(np.allclose(series.values, same, rtol=1e-3, atol=0.0, equal_nan=True))
 
 
-def mean_until(values: NDArray[np.float64], steps: NDArray[np.float64], step: float, width: int = 32) -> float:
-    """Return the mean of the last finite values up to a step."""
-    part = values[steps <= step][-width:]
+def mean_until(series: Series, step: float, width: int = 32) -> float:
+    """Return the mean of the last finite values up to a step; infinity if there are none.
+
+    Of a run that is longer than the history's capacity, what was kept of its middle counts.
+    """
+    part = series.values[series.steps <= step][-width:]
+    if not len(part) and series.thinned is not None:
+        part = series.thinned.values[series.thinned.steps <= step][-width:]
+    if not len(part):
+        part = series.start.values[series.start.steps <= step][-width:]
     return float(np.nanmean(part)) if np.isfinite(part).any() else np.inf
 
 

@@ -51,6 +51,7 @@ class History:
         self._recorded: frozenset[str] = frozenset()
         self._series: dict[str, Series] = {}
         self._beginnings: dict[str, Series] = {}
+        self._middles: dict[str, tuple[int, Series]] = {}
         self._row_orders: dict[tuple[int, ...], _RowOrder] = {}
         self._sample_codes: dict[str, int] = {}
         self._samples: SampleLosses | None = None
@@ -242,6 +243,7 @@ class History:
             positions=order.positions,
             values=values,
             beginning=self._beginning(name, tables),
+            thinned=self._thinned(name, tables),
         )
 
     def _beginning(self, name: str, tables: list[Table]) -> Series | None:
@@ -265,6 +267,29 @@ class History:
         if len(index) == BEGINNING:
             self._beginnings[name] = beginning
         return beginning
+
+    def _thinned(self, name: str, tables: list[Table]) -> Series | None:
+        """Return some of the recordings of a metric that no series holds any more; None if there are none."""
+        # Rows are dropped in bulk, so those that were are the same at most examinations.
+        changes = sum(table.changes for table in tables)
+        if not changes:
+            return None
+        known = self._middles.get(name)
+        if known is not None and known[0] == changes:
+            return known[1]
+        parts = [part for table in tables if (part := table.thinned(name)) is not None]
+        if not parts:
+            return None
+        rows = np.concatenate(parts, axis=1)
+        index = later_wins(rows[ARRIVAL], rows[STEP], rows[POSITION])
+        middle = Series(
+            steps=rows[STEP, index],
+            seconds=rows[SECONDS, index],
+            positions=rows[POSITION, index],
+            values=rows[VALUE, index],
+        )
+        self._middles[name] = (changes, middle)
+        return middle
 
     def _forget_series(self) -> None:
         self._series.clear()

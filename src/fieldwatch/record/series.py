@@ -19,6 +19,7 @@ class Series:
         positions: ``[n]`` float64, coordinate on the metric's axis (the step or the 1-based epoch).
         values: ``[n]`` float64; NaN and infinity are recorded values.
         beginning: the first recordings of the metric, if a history with a capacity has dropped them; else None.
+        thinned: some of the recordings that it has dropped, evenly spread; None if there are none.
     """
 
     steps: NDArray[np.float64]
@@ -26,6 +27,7 @@ class Series:
     positions: NDArray[np.float64]
     values: NDArray[np.float64]
     beginning: "Series | None" = None
+    thinned: "Series | None" = None
 
     def __post_init__(self) -> None:
         # Series are cached and may be views of a table, so callers must not modify them.

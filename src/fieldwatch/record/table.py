@@ -11,6 +11,10 @@ _HEAD_ROWS = 4
 _FIRST_ROWS = 64
 BEGINNING = 64
 """Number of first rows that are kept when old rows are dropped."""
+THINNED = 1024
+"""Number of further rows that are kept of those that were dropped, evenly spread."""
+_STRIDE = 4
+"""Every how many of them are kept at first; of longer runs, fewer."""
 _RAMP = np.arange(4096.0)
 
 
@@ -28,6 +32,7 @@ class Table:
 
     Attributes:
         names_samples: whether any row names the sample of its loss.
+        changes: how often rows were dropped or discarded.
     """
 
     def __init__(self, columns: tuple[str, ...], capacity: int | None, codes: dict[str, int]) -> None:
@@ -36,6 +41,7 @@ class Table:
         self._has_lone_sample = not slots and tags.TOTAL in columns
         self._slots = [(0, tags.TOTAL)] if self._has_lone_sample else slots
         self.names_samples = False
+        self.changes = 0
         self._first = _HEAD_ROWS + len(self._slots)
         self._row_of_column = {name: self._first + i for i, name in enumerate(columns)}
         self._capacity = capacity
@@ -43,6 +49,8 @@ class Table:
         self._array = np.empty((self._first + len(columns), _FIRST_ROWS))
         self._length = 0
         self._beginning: NDArray[np.float64] | None = None
+        self._thinned: NDArray[np.float64] | None = None
+        self._stride = _STRIDE
         self._uncoded: list[tuple[NDArray[np.float64], tuple[tuple[str, ...], ...]]] = []
         self._checked = 0
         self._ascending = True
@@ -92,6 +100,12 @@ class Table:
         rows = self._array[:, : min(self._length, BEGINNING)] if self._beginning is None else self._beginning
         return rows[[ARRIVAL, STEP, SECONDS, POSITION, self._row_of_column[name]]]
 
+    def thinned(self, name: str) -> NDArray[np.float64] | None:
+        """Return ``[5, n]`` arrival, step, seconds, position and value of a metric in some of the dropped rows."""
+        if self._thinned is None:
+            return None
+        return self._thinned[[ARRIVAL, STEP, SECONDS, POSITION, self._row_of_column[name]]]
+
     def drops(self) -> bool:
         """Return whether `column` lacks rows that were appended."""
         return self._beginning is not None or self._last_rows().start > 0
@@ -114,6 +128,9 @@ class Table:
             kept = self._beginning[:, self._beginning[STEP] < step]
             # Without any row, the run begins again.
             self._beginning = kept if kept.size else None
+        if self._thinned is not None:
+            self._thinned = self._thinned[:, self._thinned[STEP] < step]
+            self.changes += 1
 
     def sample_rows(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return ``[n]`` sample codes (-1 for none) and ``[5, n]`` arrival, step, seconds, position and loss."""
@@ -150,6 +167,7 @@ class Table:
             last_rows = min(last_rows, self._capacity)
             if self._beginning is None and last_rows < self._length:
                 self._beginning = self._array[:, : min(self._length, BEGINNING)].copy()
+            self._thin(self._array[:, : self._length - last_rows])
         while size < last_rows + count:
             size *= 2
         # Views returned earlier keep the old array alive, so they never change.
@@ -158,3 +176,13 @@ class Table:
         self._array = array
         self._length = last_rows
         self._checked = 0
+
+    def _thin(self, dropped: NDArray[np.float64]) -> None:
+        """Keep a few of the rows that are being dropped, evenly spread over all that ever were."""
+        kept = dropped[:, dropped[ARRIVAL] % self._stride == 0]
+        thinned = kept if self._thinned is None else np.concatenate((self._thinned, kept), axis=1)
+        while thinned.shape[1] > THINNED:
+            self._stride *= 2
+            thinned = thinned[:, thinned[ARRIVAL] % self._stride == 0]
+        self._thinned = thinned
+        self.changes += 1

@@ -111,12 +111,7 @@ PARAMETERS = (
 )
 
 GUARD = (
-    Metric(
-        name="Guard/refused",
-        unit="",
-        meaning="1 if the guard refused this step's update, else 0.",
-        better="lower",
-    ),
+    Metric(name="Guard/refused", unit="", meaning="1 if the guard refused this step's update, else 0.", better="lower"),
     Metric(
         name="Guard/skipped",
         unit="",
@@ -175,11 +170,7 @@ FORWARD = (
         meaning="Mean of the first input of a tracked module in a training forward, from about 2,000 entries; recorded "
         "at the first 32 steps and every 50th (detail_every).",
     ),
-    Metric(
-        name="Forward/<module>_input_std",
-        unit="",
-        meaning="Standard deviation of the entries of that input.",
-    ),
+    Metric(name="Forward/<module>_input_std", unit="", meaning="Standard deviation of the entries of that input."),
     Metric(
         name="Forward/<module>_input_ratio",
         unit="",
@@ -254,6 +245,12 @@ FORWARD = (
         name="Forward/<module>_evaluation_output_shift",
         unit="",
         meaning="The same of the output's columns, compared with the last training forward that was measured.",
+    ),
+    Metric(name="Forward/<module>_simple_count", unit="", meaning="Number of samples that tested the simple models."),
+    *(
+        Metric(name=f"Forward/<module>_{model}_{score}", unit="", meaning=f"{what}, by {words}.")
+        for model, words in (("linear", "a linear model of the first batches"), ("nearest", "their nearest neighbors"))
+        for score, what in (("hits", "Fraction of the classes found"), ("explained", "Share of the variance explained"))
     ),
     Metric(
         name="Forward/<module>_copied_input",
@@ -338,16 +335,8 @@ FORWARD = (
         unit="",
         meaning="Mean squared error, if the loss is proportional to one: from the gradient of the output.",
     ),
-    Metric(
-        name="Forward/<module>_error_variance",
-        unit="",
-        meaning="Variance of these errors.",
-    ),
-    Metric(
-        name="Forward/<module>_error_covariance",
-        unit="",
-        meaning="Covariance of the outputs and these errors.",
-    ),
+    Metric(name="Forward/<module>_error_variance", unit="", meaning="Variance of these errors."),
+    Metric(name="Forward/<module>_error_covariance", unit="", meaning="Covariance of the outputs and these errors."),
     Metric(
         name="Forward/<module>_output_variance",
         unit="",

@@ -10,7 +10,7 @@ from fieldwatch.base import number, percent
 from fieldwatch.health.finding import Finding, Severity
 from fieldwatch.health.outcomes import has_improved, is_evaluated, single_loss
 from fieldwatch.health.rule import HealthRule
-from fieldwatch.health.rules.poor_results import ends_poorly, learned_by_heart
+from fieldwatch.health.rules.poor_results import ends_poorly, is_good, learned_by_heart
 from fieldwatch.health.rules.rates import highest_rate
 from fieldwatch.health.thresholds import threshold
 from fieldwatch.health.window import finished, finite_median, first_sustained, is_signed, on_steps
@@ -89,9 +89,14 @@ class SameBatch(HealthRule):
     count: int = threshold(
         34, unit="recordings", reason="the first 32 steps are all measured; two more show that it has lasted"
     )
+    mean: float = threshold(0.1, unit="mean of the input", reason="normal noise of some hundred numbers has about 0.05")
+    std: float = threshold(
+        0.1, unit="difference of the standard deviation from 1", reason="normal noise of some hundred numbers has 0.03"
+    )
     remedy: ClassVar[str] = (
-        "Draw another batch at every step: call next(...) on the iterator of the loader inside the loop, do not create "
-        "the iterator (or seed a generator) anew at each step, and shuffle the order of the samples."
+        "Draw another batch, and other noise, at every step: call next(...) on the iterator of the loader inside the "
+        "loop, do not create the iterator (or seed a generator) anew at each step, and shuffle the order of the "
+        "samples."
     )
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
@@ -107,11 +112,27 @@ class SameBatch(HealthRule):
             # A loss that has not fallen has another cause: one batch is easy to learn.
             severity: Severity = "warning" if learned_by_heart(history) else "note"
             text = f"'{item}' got the same batch at all {len(marks)} measured steps: other samples were never seen."
-            if severity == "note":
+            if severity == "note" and self._is_fixed_noise(history, item):
+                severity = "warning"
+                text = (
+                    f"'{item}' got the same noise at all {len(marks)} measured steps, while others get new batches: "
+                    "it learns answers to these numbers only."
+                )
+            elif severity == "note":
                 text = f"'{item}' got the same batch at all {len(marks)} measured steps, as if it were all of the data."
             step = history.step if severity == "warning" else int(marks.steps[self.count - 1])
             found.append(self.finding(step, text, subject=item, severity=severity))
         return tuple(found)
+
+    def _is_fixed_noise(self, history: History, item: str) -> bool:
+        """Return whether a constant input looks like normal noise, and other modules do not get the same each time."""
+        names = [family.tag(item) for family in (tags.INPUT_MEAN, tags.INPUT_STD)]
+        if not finished(history) or is_good(history) or any(name not in history for name in names):
+            return False
+        mean, std = (float(history[name].values[-1]) for name in names)
+        others = [name for other, name in tags.INPUT_MARK.parts(history.names()).items() if other != item]
+        changing = [name for name in others if np.ptp(history[name].values) > 0]
+        return abs(mean) < self.mean and abs(std - 1) < self.std and bool(changing)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,6 +13,7 @@ from fieldwatch.health.outcomes import (
     ACCURACIES,
     CLASS_SUM_BOUND,
     CLASS_SUM_REASON,
+    NATURAL,
     YES_NO,
     agrees,
     classifiers,
@@ -146,6 +147,72 @@ class ChanceLevel(HealthRule):
 
 
 @dataclass(frozen=True, kw_only=True)
+class BarelyLearned(HealthRule):
+    """The final held-out result is only a little better than that of a prediction without information.
+
+    Judged are accuracies, against the share of the most frequent class among the targets of the training, and metrics
+    that are defined by such a prediction (explained variance, correlation, AUC).
+    """
+
+    share: float = threshold(
+        0.25,
+        unit="of the way from a guess to a perfect result",
+        reason="0.48 in the healthy run with the most wrong labels",
+        source="measured by benchmarks/verdicts.py",
+    )
+    natural: float = threshold(
+        0.1, unit="of the same way", reason="of numbers, more may be noise that nothing can predict"
+    )
+    frequent: float = threshold(
+        0.6, unit="share of a class", reason="of rarer classes, an accuracy says little, and other metrics are recorded"
+    )
+    class_sum: float = threshold(CLASS_SUM_BOUND, unit="fraction of the gradient", reason=CLASS_SUM_REASON)
+    count: int = threshold(3, unit="evaluations", reason="with fewer, the run may be too short to judge")
+    remedy: ClassVar[str] = (
+        "The run learns, but hardly anything that holds for other data. Check in this order: that inputs and targets "
+        "(labels) of the training belong together and are those of the evaluation (order, shift, preprocessing, "
+        "normalization, scale); that all gradients of a step reach the update (zero_grad before the first backward "
+        "pass, not between those that are accumulated); then the learning rate and its schedule, and the number of "
+        "steps."
+    )
+
+    def __call__(self, history: History) -> tuple[Finding, ...]:
+        """Return, at the end of the run, the best of such results if it is poor."""
+        if not finished(history) or has_rewards(history):
+            return ()
+        shares = [
+            float(history[tags.TARGET_SHARE.tag(item)].values[-1]) for item in classifiers(history, self.class_sum)
+        ]
+        found: list[tuple[float, float, str, float]] = []
+        for name, better in held_out_metrics(history).items():
+            values = history[name].values
+            if better != "higher" or len(values) < self.count or not np.isfinite(values).all():
+                continue
+            # The better of the last two: a single evaluation may be unusual.
+            last = float(values[-2:].max()) / whole(values)
+            natural = [NATURAL[word] for word in name_words(name) if word in NATURAL]
+            if natural:
+                found.append(((last - natural[0]) / (1 - natural[0]), self.natural, name, natural[0]))
+            elif name_words(name) & _PLAIN and len(shares) == 1 and shares[0] < self.frequent and values.min() >= 0:
+                found.append(((last - shares[0]) / (1 - shares[0]), self.share, name, shares[0]))
+        if not found:
+            return ()
+        skill, least, name, guess = max(found)
+        if not 0 <= skill < least:
+            return ()
+        text = (
+            f"{name} ended at {number(history[name].values[-1])}, hardly better than the {number(guess)} of a guess: "
+            f"{percent(skill, 0)} of the way to a perfect result. The training has learned little that held-out data "
+            "show."
+        )
+        return (self.finding(int(history[name].steps[-1]), text, subject=name),)
+
+
+_PLAIN = frozenset(("accuracy", "acc", "top1", "correct", "right"))
+"""Words in the names of metrics that are shares of right answers among all classes."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class TrainingGap(HealthRule):
     """The training accuracy, measured from the outputs' gradients, is far above the held-out one."""
 
@@ -232,7 +299,7 @@ class TrainingGap(HealthRule):
                 unseen = None
                 if better == "lower" and words & {"mse", "rmse"}:
                     unseen = 1 - (last if "mse" in words else last**2) / variance
-                elif words & {"r2", "explained"}:
+                elif words & {"r2", "explained", "skill", "nse"}:
                     unseen = last
                 first = float(history[name].values[0])
                 # An error in other units than the loss falls with it.

@@ -8,7 +8,7 @@ import numpy as np
 
 from fieldwatch.base import number, percent
 from fieldwatch.health.finding import Finding, Severity
-from fieldwatch.health.outcomes import has_rewards, held_out_lag
+from fieldwatch.health.outcomes import has_rewards, head_median, held_out_lag, late
 from fieldwatch.health.rule import HealthRule
 from fieldwatch.health.rules.poor_results import ends_poorly, is_good
 from fieldwatch.health.thresholds import threshold
@@ -109,6 +109,12 @@ class EvaluationInput(HealthRule):
     lag: float = threshold(
         0.3, unit="fraction of the fall of the training loss", reason="lacking in the same loss on held-out data"
     )
+    drift: float = threshold(
+        2.0, unit="times the standard deviation", reason="batches of the same data differ by far less"
+    )
+    alike: float = threshold(
+        1.3, unit="times the first standard deviation", reason="evaluations that have kept the scale of the beginning"
+    )
     arguments: float = threshold(
         3.5,
         unit="standard deviations, or tenths of the tokens",
@@ -131,7 +137,7 @@ class EvaluationInput(HealthRule):
         """Return one finding per module."""
         found: list[Finding] = []
         for item in tags.EVALUATION_INPUT_MEAN.parts(history.names()):
-            finding = self._by_place(history, item) or self._judge(history, item)
+            finding = self._by_place(history, item) or self._judge(history, item) or self._drifted(history, item)
             finding = finding or self._by_column(history, item) or self._by_argument(history, item)
             if finding is not None:
                 found.append(finding)
@@ -156,6 +162,38 @@ class EvaluationInput(HealthRule):
         )
         step = history.step if severity == "warning" else int(history[names[2]].steps[self.count - 1])
         return self.finding(step, text, subject=item, severity=severity)
+
+    def _drifted(self, history: History, item: str) -> Finding | None:
+        """Return a finding if the training's inputs have left the scale that they had at first and evaluations have."""
+        names = [family.tag(item) for family in (tags.INPUT_STD, tags.EVALUATION_INPUT_STD)]
+        # A policy sees other states as it learns.
+        if not finished(history) or any(name not in history for name in names) or has_rewards(history):
+            return None
+        trained, evaluated = (history[name] for name in names)
+        if len(evaluated) < self.count:
+            return None
+        first = head_median(trained, 8)
+        last = finite_median(trained.values[-2:])
+        seen = late(evaluated)
+        if not (first > 0 and last > 0 and seen > 0):
+            return None
+        moved = max(first / last, last / first)
+        apart = max(seen / last, last / seen)
+        alike = max(seen / first, first / seen)
+        if moved < self.drift or apart < self.drift or alike > self.alike:
+            return None
+        severity: Severity = "note" if is_good(history, self.right) else "warning"
+        text = (
+            f"the training inputs of '{item}' have changed along the way: their standard deviation went from "
+            f"{number(first, 3)} to {number(last, 3)}, but evaluations get {number(seen, 3)}, as in the beginning: "
+            "training and evaluation differ."
+        )
+        remedy = (
+            "Look for what changes the training data in place (augmentation, masking or normalization that writes into "
+            "the stored samples: work on a clone), for an augmentation or a noise that grows with the steps, and for "
+            "buffers that are refilled with other data."
+        )
+        return replace(self.finding(history.step, text, subject=item, severity=severity), remedy=remedy)
 
     def _by_place(self, history: History, item: str) -> Finding | None:
         """Return a finding if sequences are padded on the other side, or begin with another token."""

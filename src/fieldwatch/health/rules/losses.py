@@ -19,6 +19,7 @@ from fieldwatch.health.window import (
     Span,
     excused,
     finished,
+    finite_median,
     first_sustained,
     is_signed,
     on_steps,
@@ -148,6 +149,8 @@ class LossSpike(HealthRule):
 class LossJump(HealthRule):
     """The total loss rises to a multiple of its moving baseline, or above 100, and stays there.
 
+    A jump that has halved after 96 recordings is one to other data (a curriculum), which are being learned.
+
     Attributes:
         metrics: losses to check.
         excuses: kinds of events after which the loss may rise for ``grace`` steps.
@@ -166,6 +169,12 @@ class LossJump(HealthRule):
     window: int = threshold(64, unit="recordings", reason="length of the moving baseline")
     warmup: int = threshold(64, unit="recordings", reason="minimum number for a baseline")
     patience: int = threshold(16, unit="recordings", reason="a single spike is not a jump")
+    recovery: int = threshold(96, unit="recordings", reason="a jump to harder data is learned, and falls again by then")
+    recovered: float = threshold(
+        0.5,
+        unit="fraction of the jump",
+        reason="left of it, if what came is learned; a model that is destroyed keeps more",
+    )
     grace: int = threshold(200, unit="steps", reason="the loss may rise after a declared reset, and recovers slowly")
     least: float = threshold(
         0.02, unit="fraction of the first loss", reason="a loss of nearly 0 that triples is still nearly 0"
@@ -200,7 +209,9 @@ class LossJump(HealthRule):
         # A term weight that rose after the first recording of the baseline explains the jump.
         earlier = steps[np.maximum(np.arange(len(steps)) - self.window - self.patience, 0)]
         high &= ~excused(history, self.excuses, steps, self.grace) & ~_reweighted(history, earlier, steps)
-        at = first_sustained(high, patience=self.patience)
+        # Of a phase that is over, there will be no more recordings.
+        is_over = finished(history) or span.start != history.phase_start(history.step)
+        at = self._lasting(high, values, base, is_over=is_over)
         if at is None:
             return None
         reach = "above the limit, " if values[at] > self.limit else ""
@@ -210,6 +221,28 @@ class LossJump(HealthRule):
         )
         level = "error" if values[at] > self.limit else "warning"
         return self.finding(span.step(at), text, subject=span.name, severity=level)
+
+    def _lasting(
+        self, high: NDArray[np.bool_], values: NDArray[np.float64], base: NDArray[np.float64], *, is_over: bool
+    ) -> int | None:
+        """Return where the loss had jumped for the first time without falling again; None if it never did.
+
+        A jump to data that are harder is learned: the loss falls again at once. Until that can be seen, there is none.
+        """
+        high = high.copy()
+        while (at := first_sustained(high, patience=self.patience)) is not None:
+            begin = at - self.patience + 1
+            end = min(at + self.recovery, len(values))
+            if values[at] > self.limit:
+                return at
+            if end - at < self.recovery and not is_over:
+                return None
+            level = finite_median(values[begin : at + 1])
+            later = finite_median(values[max(end - self.patience, at) : end])
+            if not later - base[at] < self.recovered * (level - base[at]):
+                return at
+            high[:end] = False
+        return None
 
 
 @dataclass(frozen=True, kw_only=True)

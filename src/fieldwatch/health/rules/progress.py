@@ -113,8 +113,13 @@ class NoProgress(HealthRule):
     both: float = threshold(
         0.2, unit="fraction", reason="so far from 0 and 1, a fraction is poor in any direction once the loss is near 0"
     )
-    exact: float = threshold(
-        0.01, unit="fraction of the largest value", reason="an error this constant depends on nothing that is trained"
+    crawl: float = threshold(
+        0.05,
+        unit="fraction of the first error",
+        reason="an error that falls by less while the loss falls by far more measures something else",
+    )
+    error: float = threshold(
+        0.35, unit="fraction of the loss at the first evaluation", reason="an error falls with a loss that measures it"
     )
     each: float = threshold(
         0.03, unit="fraction of the first value", reason="every later evaluation is worse by more than noise"
@@ -193,7 +198,7 @@ class NoProgress(HealthRule):
             values = series.values
             if not name_words(name) & _RESULTS:
                 continue
-            at = mean_until(loss.values, loss.steps, float(series.steps[0]), width=8)
+            at = mean_until(loss, float(series.steps[0]), width=8)
             ended = loss_ends(loss)[1]
             fallen = at - ended > self.still * at
             if fallen and self._became_worse(values, better, self.lost):
@@ -241,7 +246,7 @@ class NoProgress(HealthRule):
         name = names[0]
         values = history[name].values
         loss = history[tags.TOTAL]
-        at = mean_until(loss.values, loss.steps, float(history[name].steps[0]), width=8)
+        at = mean_until(loss, float(history[name].steps[0]), width=8)
         began, ended = loss_ends(loss)
         fallen = loss_reduction(history)
         text = f"{name} is {number(values[-1])} after {len(values)} evaluations and has not improved on the "
@@ -265,11 +270,11 @@ class NoProgress(HealthRule):
         values = history[name].values
         better = direction_of(name, history)
         spent = at - ended > self.part * began
+        if better == "lower" and at - ended >= self.error * at:
+            # An error that hardly moves stands still even if the loss was near 0 at the first evaluation already.
+            return True
         if at - ended < self.since * at:
             return False
-        if better == "lower":
-            # An error this constant shows a standstill even if the loss was near 0 at the first evaluation already.
-            return spent or float(np.ptp(values)) < self.exact * float(np.abs(values).max())
         if better == "higher":
             return spent
         return at - ended > self.still * began if not values.any() else self._late_or_poor(values, at, began, ended)
@@ -295,7 +300,9 @@ class NoProgress(HealthRule):
             moved = float(np.ptp(values))
         else:
             moved = max(gain_over(first, float(each), better) for each in values)
-        if self._is_share(values) and better != "lower":
+        if better == "lower":
+            return moved <= self.crawl * abs(first)
+        if self._is_share(values):
             return moved <= self.apart
         return moved <= self.moved * float(np.abs(values).max())
 
@@ -359,6 +366,11 @@ class ProgressLost(HealthRule):
     left: float = threshold(
         0.15, unit="fraction of the gain", reason="with more left, a result is better than at first"
     )
+    destroyed: float = threshold(
+        0.3,
+        unit="fraction of the gain",
+        reason="below the first result by more, the end is worse than what had been learned by then, too",
+    )
     half: float = threshold(
         0.5, unit="fraction of the gain", reason="reached by two evaluations, it is no noise of one"
     )
@@ -393,7 +405,9 @@ class ProgressLost(HealthRule):
             if best <= self.gain * abs(float(values[0])):
                 continue
             lasting = np.count_nonzero(gains > self.half * best) > 1
-            if not lasting or gains[-1] > self.left * best or self._came_late(history, float(steps[0])):
+            destroyed = float(gains[-1]) < -self.destroyed * best
+            came_late = not destroyed and self._came_late(history, float(steps[0]))
+            if not lasting or gains[-1] > self.left * best or came_late:
                 return ()
             at = int(gains.argmax())
             text = (
@@ -410,7 +424,7 @@ class ProgressLost(HealthRule):
             return False
         loss = history[tags.TOTAL]
         began, ended = loss_ends(loss)
-        return began - mean_until(loss.values, loss.steps, step, width=8) > self.learned * (began - ended) > 0
+        return began - mean_until(loss, step, width=8) > self.learned * (began - ended) > 0
 
 
 @dataclass(frozen=True, kw_only=True)

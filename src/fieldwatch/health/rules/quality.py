@@ -10,6 +10,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from fieldwatch.health.finding import Finding, Severity
+from fieldwatch.health.outcomes import held_out_metrics, name_words
 from fieldwatch.health.rule import HealthRule
 from fieldwatch.health.thresholds import SMDEBUG, threshold
 from fieldwatch.health.window import excused, finished, first_sustained, on_steps, spans
@@ -26,6 +27,8 @@ _DNERV = (
 class Overfitting(HealthRule):
     """Training quality is far above validation quality.
 
+    A note while validation quality gains clearly from the training up to the end.
+
     Attributes:
         metrics: differences between training and validation PSNR, in dB.
     """
@@ -35,6 +38,14 @@ class Overfitting(HealthRule):
     gap: float = threshold(
         5.0, unit="dB", reason="gaps below 3 dB are usual; above 5 dB, held-out data hardly gain from training"
     )
+    most: float = threshold(8.0, unit="dB", reason="a gap this large is a fault, however held-out data gain")
+    gain: float = threshold(
+        1.0,
+        unit="dB",
+        reason="what held-out data have gained since the first evaluation, if they gain from the training at all",
+        source="measured by benchmarks/verdicts.py",
+    )
+    near: float = threshold(0.1, unit="dB", reason="from the best: a result that was not lost again")
     warmup: int = threshold(1, unit="evaluations", reason="the first one is early in training")
     patience: int = threshold(2, unit="evaluations", reason="a single evaluation is not a trend")
     remedy: ClassVar[str] = (
@@ -56,8 +67,21 @@ class Overfitting(HealthRule):
                 at = None
             if at is not None:
                 text = f"{name} is {series.values[at]:.1f} dB (more than {self.gap:g}): the run is overfitting."
-                findings.append(self.finding(int(series.steps[at]), text, subject=name))
+                severity = "note" if self._still_gains(history, float(series.values[-1])) else self.severity
+                findings.append(self.finding(int(series.steps[at]), text, subject=name, severity=severity))
         return tuple(findings)
+
+    def _still_gains(self, history: History, gap: float) -> bool:
+        """Return whether held-out data have gained clearly, up to the end: then the gap is only that of a close fit."""
+        if gap > self.most:
+            return False
+        for name, better in held_out_metrics(history).items():
+            values = history[name].values
+            if better != "higher" or "psnr" not in name_words(name) or len(values) < 2:
+                continue
+            if values[-1] - values[0] > self.gain and values[-1] > np.nanmax(values) - self.near:
+                return True
+        return False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,6 +12,7 @@ from fieldwatch.record import tags
 from fieldwatch.run.loop_checks.input_samples import SeenInputs, rows_of, sampled
 from fieldwatch.run.loop_checks.modes import depends_on_mode
 from fieldwatch.run.loop_checks.output_gradients import TargetCounts, listen, position_spread
+from fieldwatch.run.loop_checks.simple_models import MANY, SimpleModels
 from fieldwatch.run.loop_checks.token_order import TokenOrder
 from fieldwatch.run.loop_checks.trainable import NAMED, submodules_of
 
@@ -104,6 +105,7 @@ class ForwardCheck:
             if probe.trained:
                 found |= probe.trained
                 probe.trained = {}
+                found |= probe.simple_models()
             probe.after_update = True
             probe.used_train_mode = False
         return found
@@ -173,9 +175,14 @@ class _Probe:
         self._made: tuple[Tensor, Tensor] | None = None
         self._seen = SeenInputs()
         self._order = TokenOrder()
+        self._simple = SimpleModels()
         self._raw = True
         self._attends: bool | None = None
         self._asked = False
+
+    def simple_models(self) -> dict[str, Tensor]:
+        """Return how well simple models predict the targets, once there are many samples."""
+        return self._simple.measure(self.name, least=MANY)
 
     def state_dict(self) -> dict[str, Any]:
         """Return what later measurements depend on."""
@@ -185,6 +192,7 @@ class _Probe:
             "made": None if self._made is None else list(self._made),
             "seen": self._seen.state_dict(),
             "order": self._order.state_dict(),
+            "simple": self._simple.state_dict(),
             "asked": self._asked,
         }
 
@@ -199,6 +207,8 @@ class _Probe:
             self._seen.load_state_dict(state["seen"])
         if "order" in state:  # the same
             self._order.load_state_dict(state["order"])
+        if "simple" in state:  # the same
+            self._simple.load_state_dict(state["simple"])
         self._asked = state["asked"]
 
     def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: object) -> None:
@@ -254,6 +264,9 @@ class _Probe:
                 # The mean and spread of a few samples say little of all.
                 self._made = torch.std_mean(made, dim=0, correction=0) if count >= _FEW else None
                 self._listen(module, args, output)
+                first = next(_tensors((output,)))
+                if self._raw and given.is_floating_point() and len(given) == len(first):
+                    self._simple.listen(inputs[0], first)
                 if self._raw and made.shape[1] == 1 and inputs[0].shape[1] > 1:
                     self.trained[tags.COPIED.tag(self.name)] = _correlation(inputs[0], made[:, 0])
                 # Relative to the size of the output; 0 for an output of zeros.
@@ -341,6 +354,7 @@ class _Probe:
             if shift is not None:
                 self.evaluated[tags.EVALUATION_ARGUMENT_SHIFT.tag(self.name)] = shift
             self.evaluated |= self._order.differences(self.name, arguments[:_MOST_TENSORS])
+            self.evaluated |= self._simple.measure(self.name)
             if not self._asked and not module.training:
                 self._asked = True
                 self._ask_for_future(module, args, kwargs, output)
