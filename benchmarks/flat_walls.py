@@ -3,6 +3,7 @@
     python benchmarks/flat_walls.py                        # both rooms, two presets, two methods
     python benchmarks/flat_walls.py --only study           # the room that settings may be chosen on
     python benchmarks/flat_walls.py --presets rooms --methods tsdf
+    python benchmarks/flat_walls.py --size 320             # photos of twice the resolution
     python benchmarks/flat_walls.py --keep FOLDER          # keep rooms, runs and meshes; make what is missing
     python benchmarks/flat_walls.py --flags --multi-view-from 9000   # further flags of `train splats`
 
@@ -17,7 +18,6 @@ Each training and extraction is a command in a process of its own; seconds are p
 import argparse
 import math
 import tempfile
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,7 +37,7 @@ from scene_kinds import HELD_OUT, Blocks, Wall, of_solids, write_scene
 from six_scenes import held_out_scores, seconds_of, trained
 
 SIZE = 160
-"""Sides of the square photos, pixels."""
+"""Sides of the square photos unless given, pixels."""
 CLOSE = 0.002
 """Distance of the mesh that counts as met, in diameters."""
 EDGE = 0.02
@@ -97,12 +97,16 @@ class Room:
             str(side) for side in (length + margin, width + margin, height + margin)
         ]
 
-    def cameras(self) -> list[Camera]:
-        """Return cameras on a ring inside the room that look across it, at two heights, up and down in turn."""
+    def cameras(self, size: int) -> list[Camera]:
+        """Return cameras on a ring inside the room that look across it, at two heights, up and down in turn.
+
+        Args:
+            size: sides of their square photos, pixels.
+        """
         chance = np.random.Generator(np.random.PCG64(self.seed + 100))
         length, width, _ = self.half
-        focal = 0.5 * SIZE / math.tan(math.radians(36))
-        lens = {"fx": focal, "fy": focal, "cx": SIZE / 2, "cy": SIZE / 2}
+        focal = 0.5 * size / math.tan(math.radians(36))
+        lens = {"fx": focal, "fy": focal, "cx": size / 2, "cy": size / 2}
         found: list[Camera] = []
         for i in range(48):
             angle = 2 * math.pi * i / 48
@@ -110,7 +114,7 @@ class Room:
             height = (1.1, 1.7)[i % 2] + chance.uniform(-0.1, 0.1)
             target = (*(-0.4 * away + chance.uniform(-0.3, 0.3, 2)), (0.5, 0.9, 1.3)[i % 3])
             pose = look_at((*away, height), target)
-            found.append(Camera(name=f"r_{i:03d}.png", width=SIZE, height=SIZE, world_from_camera=pose, **lens))
+            found.append(Camera(name=f"r_{i:03d}.png", width=size, height=size, world_from_camera=pose, **lens))
         return found
 
 
@@ -257,24 +261,30 @@ HEAD = """
 |---|---|---|---:|---:|---:|---:|---:|---:|---:|"""
 
 
-def measured(name: str, folder: Path, presets: Sequence[str], methods: Sequence[str], words: Sequence[str]) -> None:
-    """Make a room, train it by each preset, extract meshes and print their rows."""
-    room = ROOMS[name]
+def measured(name: str, folder: Path, chosen: argparse.Namespace) -> None:
+    """Make photos of a room, train them by each preset, extract meshes and print their rows.
+
+    Args:
+        name: name of the room.
+        folder: folder for photos, runs and meshes.
+        chosen: the command line.
+    """
+    room, size = ROOMS[name], chosen.size
     scene = Blocks(room.seed, room.solids())
     scene.cell = 0.12
-    data = folder / name
+    data = folder / f"{name}-{size}"
     if not data.exists():
-        write_scene(data, room.cameras(), of_solids(scene), backdrop=(0, 0, 0), points=4000)
-    photos: PhotoSet = read_transforms(data, PhotoOptions(held_out=HELD_OUT, longer_side=SIZE))
-    # Half the size: a quarter of the rays is plenty.
+        write_scene(data, room.cameras(size), of_solids(scene), backdrop=(0, 0, 0), points=4000)
+    photos: PhotoSet = read_transforms(data, PhotoOptions(held_out=HELD_OUT, longer_side=size))
+    # Half the default size: a quarter of its rays is plenty, and larger photos are compared at the same points.
     truth = Truth.of(scene, tuple(photos.cameras[i].resized(SIZE // 2, SIZE // 2) for i in photos.train))
     label = f"{name} (tuning)" if room.tuning else name
-    for preset in presets:
-        run = folder / f"{name}-{preset}"
-        seconds = trained(data, run, ("--preset", preset, *RECIPE, *words))
+    for preset in chosen.presets:
+        run = folder / f"{name}-{size}-{preset}"
+        seconds = trained(data, run, ("--preset", preset, *RECIPE, *chosen.flags))
         scores = held_out_scores(run)
         psnr = sum(scores.values()) / len(scores)
-        for method in methods:
+        for method in chosen.methods:
             mesh, took = extracted(run, room, method)
             found = Scores.of(mesh, truth)
             print(
@@ -290,6 +300,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=tuple(ROOMS), default=tuple(ROOMS), help="some of the rooms")
     parser.add_argument("--presets", nargs="+", default=PRESETS, help="presets of `train splats`")
     parser.add_argument("--methods", nargs="+", default=METHODS, help="methods of `mesh extract`")
+    parser.add_argument("--size", type=int, default=SIZE, help="sides of the photos, pixels")
     parser.add_argument("--keep", type=Path, help="folder for rooms, runs and meshes; by default nothing is kept")
     parser.add_argument("--flags", nargs=argparse.REMAINDER, default=[], help="further flags of `train splats`")
     chosen = parser.parse_args()
@@ -297,7 +308,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         folder = chosen.keep or Path(scratch)
         for name in chosen.only:
-            measured(name, folder, chosen.presets, chosen.methods, chosen.flags)
+            measured(name, folder, chosen)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
     python benchmarks/video_between.py                        # predictions without a network: two minutes
     python benchmarks/video_between.py --epochs 80            # and two networks for each clip: half an hour
     python benchmarks/video_between.py --only bunny pan
+    python benchmarks/video_between.py --only bunny --epochs 240 --motions curved   # one network, trained longer
 
 builtin    the built-in clip: textured shapes before a panning, zooming camera, 256x128
 other      the same with other textures and another horizon
@@ -202,13 +203,13 @@ def write_frames(clip: Clip, folder: Path) -> Path:
 
 
 def trained(
-    clip: Clip, frames: Float[Tensor, "frames 3 height width"], epochs: int, scratch: Path
+    clip: Clip, frames: Float[Tensor, "frames 3 height width"], asked: argparse.Namespace, scratch: Path
 ) -> dict[str, dict[int, Tensor]]:
-    """Return the held-out frames of networks that were trained with each shape of motion."""
+    """Return the held-out frames of networks that were trained with each shape of motion that is asked for."""
     data = write_frames(clip, scratch / "frames")
     found: dict[str, dict[int, Tensor]] = {}
-    for motion in MOTIONS:
-        config = replace(config_for("small", data, epochs), between_motion=motion)
+    for motion in asked.motions:
+        config = replace(config_for("small", data, asked.epochs), between_motion=motion)
         scene = prepare_scene(config)
         train_video(config, scene, scratch / motion, sinks=())
         player = Playback.of_run(open_run(scratch / motion))
@@ -218,15 +219,20 @@ def trained(
     return found
 
 
-def rows(name: str, epochs: int) -> list[str]:
-    """Return the rows of one clip."""
+def rows(name: str, asked: argparse.Namespace) -> list[str]:
+    """Return the rows of one clip.
+
+    Args:
+        name: name of the clip.
+        asked: the command line.
+    """
     clip = CLIPS[name]()
     frames = clip.batch(range(len(clip))).float() / 255
     split = split_frames(len(clip), SPLIT)
     methods = references(frames, split)
-    if epochs:
+    if asked.epochs:
         with tempfile.TemporaryDirectory(prefix="video-between-") as scratch:
-            methods |= trained(clip, frames, epochs, Path(scratch))
+            methods |= trained(clip, frames, asked, Path(scratch))
     between = [k for k in split.val if k + 1 < len(frames)]
     blend = mean([psnr(methods["mean of both neighbors"][k], frames[k]) for k in between])
     lines = []
@@ -251,6 +257,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", choices=CLIPS, default=tuple(CLIPS))
     parser.add_argument("--epochs", type=int, default=0, help="passes of each training; 0 trains no network")
+    parser.add_argument(
+        "--motions", nargs="+", choices=MOTIONS, default=MOTIONS, help="motions of the trained networks"
+    )
     asked = parser.parse_args()
     torch.set_num_threads(1)
     if asked.epochs:
@@ -258,7 +267,7 @@ def main() -> None:
     print("| clip | method | between frames, dB | beside the mean of neighbors, dB | last frame, dB |")
     print("|---|---|---:|---:|---:|")
     for name in asked.only:
-        print("\n".join(rows(name, asked.epochs)), flush=True)
+        print("\n".join(rows(name, asked)), flush=True)
 
 
 if __name__ == "__main__":

@@ -4,8 +4,6 @@ import functools
 import json
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -58,22 +56,22 @@ def make():
 """
 
 
-def trained(project, name, *words, check=True):
+def trained(forks, project, name, *words, code=0):
     environment = os.environ | {"PYTHONPATH": str(ROOT / "src")}
-    command = [sys.executable, "train.py", "--out", f"runs/{name}", *words]
-    done = subprocess.run(command, cwd=project, env=environment, check=check, capture_output=True)
-    assert check or done.returncode == 1
+    process = forks.start(["train.py", "--out", f"runs/{name}", *words], environment, project)
+    _, err = process.communicate()
+    assert process.returncode == code, err
     return project / "runs" / name
 
 
 @pytest.fixture(scope="module")
-def monday(tmp_path_factory):
+def monday(forks, tmp_path_factory):
     """A project with one good run, on which the tests build."""
     folder = tmp_path_factory.mktemp("monday") / "project"
     folder.mkdir()
     (folder / "train.py").write_text(SCRIPT)
     (folder / "net.py").write_text(NET)
-    trained(folder, "monday")
+    trained(forks, folder, "monday")
     return folder
 
 
@@ -83,8 +81,8 @@ def project(monday, tmp_path):
 
 
 @pytest.fixture
-def train(project):
-    return functools.partial(trained, project)
+def train(forks, project):
+    return functools.partial(trained, forks, project)
 
 
 @pytest.fixture
@@ -92,7 +90,9 @@ def verdict(capsys):
     def of(run):
         capsys.readouterr()
         main(["health", str(run), "--json"])
-        return {each["rule"]: each for each in json.loads(capsys.readouterr().out)["findings"]}
+        findings = json.loads(capsys.readouterr().out)["findings"]
+        # A busy machine is noted: its steps are slower than others.
+        return {each["rule"]: each for each in findings if each["rule"] != "StepOutlier"}
 
     return of
 
@@ -118,7 +118,7 @@ def test_a_resumed_run_is_compared_at_its_end_and_keeps_both_versions_of_its_cod
     stop = "        if step.every(50):\n"
     (project / "net.py").write_text(NET.replace("torch.nn.Tanh()", "torch.nn.Identity()"))
     (project / "train.py").write_text(SCRIPT.replace(stop, f"        assert step.index < 120\n{stop}"))
-    run = train("tuesday", check=False)
+    run = train("tuesday", code=1)
     assert not read_history(run).events("earlier_run")
     assert read_source_code(run).files["train.py"] != SCRIPT
     (project / "train.py").write_text(SCRIPT)

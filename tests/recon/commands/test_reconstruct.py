@@ -1,11 +1,8 @@
 """``fieldwatch reconstruct``: stages by input, refusals, and a reconstruction that is interrupted and continued."""
 
 import json
-import os
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -195,17 +192,10 @@ def test_the_record_returns_what_was_written(tmp_path):
     assert again.file_of("train", "page") == again.file_of("mesh", "film") == ""
 
 
-def reconstruct(out):
-    command = [sys.executable, "-m", "fieldwatch", "reconstruct", str(PHOTOS), "-o", str(out), "--for", "splats"]
-    environment = os.environ | {"PYTHONPATH": str(ROOT / "src")}
-    return subprocess.Popen(
-        [*command, "--json", "--", *TINY], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-
-
-def test_an_interrupted_reconstruction_continues(tmp_path):
+def test_an_interrupted_reconstruction_continues(start, tmp_path):
     out = tmp_path / "out"
-    first = reconstruct(out)
+    command = ("reconstruct", PHOTOS, "-o", out, "--for", "splats", "--json", "--", *TINY)
+    first = start(*command)
     journal = out / "run" / "journal.jsonl"
     while not (journal.exists() and journal.stat().st_size) and first.poll() is None:
         time.sleep(0.02)
@@ -215,7 +205,7 @@ def test_an_interrupted_reconstruction_continues(tmp_path):
     # The training saved before it ended, and the second call resumes it.
     assert any((out / "run" / "checkpoints").glob("step_*"))
     assert json.loads((out / "reconstruct.json").read_text())["stages"] == {}
-    second = reconstruct(out)
+    second = start(*command)
     printed, said = second.communicate(timeout=240)
     assert second.returncode in {0, 1}, said
     outcome = json.loads(printed)
@@ -224,7 +214,7 @@ def test_an_interrupted_reconstruction_continues(tmp_path):
     segments = json.loads((out / "run" / "run.json").read_text())["segments"]
     assert segments[-1]["step"] > 0
     # Nothing is left to do: the third call starts no command.
-    third = reconstruct(out)
+    third = start(*command)
     printed, said = third.communicate(timeout=120)
     assert json.loads(printed)["files"] == outcome["files"]
     assert "done earlier" in said

@@ -61,6 +61,17 @@ def quick(folder):
     return compiler(folder / "quickcc", 'exec cc "$@" -O0')
 
 
+@pytest.fixture(scope="module")
+def one_thread(tmp_path_factory):
+    """The library as a compiler without OpenMP makes it."""
+    if shutil.which("cc") is None:
+        pytest.skip("no cc")
+    library = tmp_path_factory.mktemp("one-thread") / "kernels.so"
+    sources = sorted(str(source) for source in build.SOURCES.glob("*.c"))
+    subprocess.run(["cc", *build.flags(parallel=False), "-O0", *sources, "-o", str(library), "-lm"], check=True)
+    return library
+
+
 def test_it_is_built_once(fresh, tmp_path, monkeypatch):
     count = tmp_path / "calls"
     monkeypatch.setenv(
@@ -114,11 +125,15 @@ def test_a_compiler_that_fails_is_quoted(tmp_path, monkeypatch):
         build.built()
 
 
-def without_openmp(folder):
-    """A compiler that knows no OpenMP, as that of macOS: it refuses the flag, and has no header."""
+def without_openmp(folder, library):
+    """A compiler that knows no OpenMP, as that of macOS: it refuses the flag, and has no header.
+
+    It has compiled the library before: what it makes is a copy.
+    """
     return compiler(
         folder / "plaincc",
-        'case "$*" in *-fopenmp*) echo "unsupported option -fopenmp" >&2; exit 1;; esac; exec cc "$@" -O0',
+        'case "$*" in *-fopenmp*) echo "unsupported option -fopenmp" >&2; exit 1;; esac; '
+        f'exec cp {library} "$(echo "$@" | sed "s/.*-o //; s/ -lm//")"',
     )
 
 
@@ -140,11 +155,11 @@ print(native_note())
 
 
 @pytest.mark.usefixtures("fresh")
-def test_a_compiler_without_openmp_builds_kernels_of_one_thread_with_the_same_numbers(tmp_path, python, surroundings):
-    if shutil.which("cc") is None:
-        pytest.skip("no cc")
+def test_a_compiler_without_openmp_builds_kernels_of_one_thread_with_the_same_numbers(
+    one_thread, tmp_path, python, surroundings
+):
     found = {}
-    for name, path in (("plain", without_openmp(tmp_path)), ("usual", quick(tmp_path))):
+    for name, path in (("plain", without_openmp(tmp_path, one_thread)), ("usual", quick(tmp_path))):
         done = python(
             "-c", LOADED, environment=surroundings | {"XDG_CACHE_HOME": str(tmp_path / name), "CC": str(path)}
         )
@@ -158,8 +173,8 @@ def test_a_compiler_without_openmp_builds_kernels_of_one_thread_with_the_same_nu
 
 
 @pytest.mark.usefixtures("fresh")
-def test_without_openmp_the_doctor_warns_and_keeps_the_kernels(tmp_path, monkeypatch):
-    monkeypatch.setenv("CC", str(without_openmp(tmp_path)))
+def test_without_openmp_the_doctor_warns_and_keeps_the_kernels(one_thread, tmp_path, monkeypatch):
+    monkeypatch.setenv("CC", str(without_openmp(tmp_path, one_thread)))
     forget()
     check = check_kernels()
     assert check.facts["native_kernels"] is True
@@ -176,17 +191,13 @@ def test_a_compiler_that_hangs_is_given_up(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def carried(fresh, tmp_path, monkeypatch):
+def carried(fresh, one_thread, tmp_path, monkeypatch):
     """An installation whose wheel carries a library, on a machine without a compiler."""
-    if shutil.which("cc") is None:
-        pytest.skip("no cc")
     assert not fresh.exists()
     folder = tmp_path / "libraries"
     folder.mkdir()
-    sources = sorted(str(source) for source in build.SOURCES.glob("*.c"))
     library = folder / build.carried_name(sys.platform, platform.machine(), wide=build.has_avx2())
-    words = build.flags(parallel=False)
-    subprocess.run(["cc", *words, "-O0", *sources, "-o", str(library), "-lm"], check=True)
+    shutil.copy(one_thread, library)
     monkeypatch.setattr(build, "CARRIED", folder)
     monkeypatch.setenv("CC", str(tmp_path / "nowhere"))
     return library
@@ -205,7 +216,7 @@ def test_without_a_compiler_the_library_of_the_wheel_is_used_and_said(carried, f
 
 
 def test_a_compiler_comes_before_the_library_of_the_wheel(carried, fresh, tmp_path, monkeypatch):
-    monkeypatch.setenv("CC", str(quick(tmp_path)))
+    monkeypatch.setenv("CC", str(compiler(tmp_path / "mycc", 'touch "$(echo "$@" | sed "s/.*-o //; s/ -lm//")"')))
     assert build.built().parent == fresh
     assert build.is_parallel(build.built())
 

@@ -58,14 +58,13 @@ def silhouette_coherence(views: Sequence[NormalView], *, radius: float = 1.0) ->
     chosen = chosen[:: -(-len(chosen) // _MOST_VIEWS)] if chosen else []
     if len(chosen) < _FEWEST_VIEWS:
         return None
-    fields = [_signed_distance(view.mask) for view in chosen]
     borders = [_border(view.mask) for view in chosen]
     if min(len(border) for border in borders) < 8:
         return None
-    missed = []
-    for shift in SHIFTS:
-        cameras = [_shifted(view.camera, shift) for view in chosen]
-        missed.append(_missed(cameras, fields, borders, radius))
+    silhouettes = _Silhouettes.of(chosen)
+    missed = [
+        _missed([_shifted(view.camera, shift) for view in chosen], silhouettes, borders, radius) for shift in SHIFTS
+    ]
     values = np.asarray(missed)
     # Shifts far from the best one have a linear cost; the parabola is fitted where the cost is low.
     lowest = int(np.clip(values.argmin(), 1, len(values) - 2))
@@ -96,47 +95,93 @@ def _border(mask: Tensor) -> Float[Tensor, "n 2"]:
     return torch.from_numpy(points[:: max(len(points) // RAYS, 1)])
 
 
-def _missed(cameras: list[Camera], fields: list[Tensor], borders: list[Tensor], radius: float) -> float:
+@dataclass(frozen=True, kw_only=True)
+class _Silhouettes:
+    """Signed distances to the outlines of masks, in pixels; those of smaller masks go on beyond the border as there."""
+
+    fields: Float[Tensor, "views 1 h w"]
+
+    @classmethod
+    def of(cls, views: Sequence[NormalView]) -> "_Silhouettes":
+        height = max(view.camera.height for view in views)
+        width = max(view.camera.width for view in views)
+        fields = [_signed_distance(view.mask) for view in views]
+        more = [(0, width - field.shape[-1], 0, height - field.shape[-2]) for field in fields]
+        padded = [
+            torch.nn.functional.pad(field, sides, mode="replicate") for field, sides in zip(fields, more, strict=True)
+        ]
+        return cls(fields=torch.cat(padded))
+
+    def depth_inside(self, cameras: "_Projections", points: Float[Tensor, "n m 3"], but: int) -> Float[Tensor, "n m"]:
+        """Return how far points are inside the silhouettes of all views but one, in pixels.
+
+        Far outside of a picture, and behind a camera, it is low.
+        """
+        pixels, depth = cameras.project(points.reshape(-1, 3))
+        height, width = self.fields.shape[-2:]
+        # Pixel (0, 0) has its center at 0.5; grid_sample with align_corners=False has the same convention.
+        grid = 2 * pixels / torch.tensor([width, height], dtype=torch.float64) - 1
+        grid = grid.transpose(0, 1)[:, None]
+        sampled = torch.nn.functional.grid_sample(self.fields, grid, padding_mode="border", align_corners=False)
+        values = torch.where(depth.T > 0, sampled[:, 0, 0], -torch.inf)
+        values[but] = torch.inf
+        return values.amin(0).reshape(points.shape[:-1])
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Projections:
+    """Projections of several cameras."""
+
+    rotations: Float[Tensor, "views 3 3"]
+    translations: Float[Tensor, "views 3"]
+    focal: Float[Tensor, "views 2"]
+    center: Float[Tensor, "views 2"]
+
+    @classmethod
+    def of(cls, cameras: Sequence[Camera]) -> "_Projections":
+        camera_from_world = torch.stack([camera.camera_from_world.double() for camera in cameras])
+        return cls(
+            rotations=camera_from_world[:, :3, :3],
+            translations=camera_from_world[:, :3, 3],
+            focal=torch.tensor([(camera.fx, camera.fy) for camera in cameras], dtype=torch.float64),
+            center=torch.tensor([(camera.cx, camera.cy) for camera in cameras], dtype=torch.float64),
+        )
+
+    def project(self, points: Float[Tensor, "n 3"]) -> tuple[Float[Tensor, "n views 2"], Float[Tensor, "n views"]]:
+        """Return what `Camera.project` returns, for every camera."""
+        # One product with all rotations side by side.
+        turned = points @ self.rotations.reshape(-1, 3).T
+        local = turned.reshape(len(points), -1, 3) + self.translations
+        depth = local[..., 2]
+        safe = torch.where(depth == 0, torch.ones_like(depth), depth)
+        return self.focal * local[..., :2] / safe[..., None] + self.center, depth
+
+
+def _missed(cameras: list[Camera], silhouettes: _Silhouettes, borders: list[Tensor], radius: float) -> float:
     """Return the mean distance by which boundary rays miss the silhouettes of the other views."""
     total = 0.0
     count = 0
+    projections = _Projections.of(cameras)
+    steps = torch.linspace(-radius, radius, _COARSE, dtype=torch.float64)
+    width = 2 * radius / (_COARSE - 1)
+    finer = torch.linspace(-width, width, _FINE, dtype=torch.float64)
     for number, (camera, border) in enumerate(zip(cameras, borders, strict=True)):
-        directions = torch.stack(
-            [(border[:, 0] - camera.cx) / camera.fx, (border[:, 1] - camera.cy) / camera.fy, torch.ones(len(border))],
-            -1,
-        )
         pose = camera.world_from_camera.double()
-        directions = torch.nn.functional.normalize(directions.double() @ pose[:3, :3].T, dim=-1)
         origin = pose[:3, 3]
+        directions = camera.directions_through(border[:, 0], border[:, 1]) @ pose[:3, :3].T
+        directions = torch.nn.functional.normalize(directions, dim=-1)
         middle = -(directions @ origin)
-        others = [(cameras[i], fields[i]) for i in range(len(cameras)) if i != number]
-
-        steps = torch.linspace(-radius, radius, _COARSE, dtype=torch.float64)
-        inside = _depth_inside(others, origin, directions, middle[:, None] + steps)
-        best = middle + steps[inside.argmax(1)]
-        width = 2 * radius / (_COARSE - 1)
-        fine = best[:, None] + torch.linspace(-width, width, _FINE, dtype=torch.float64)
-        inside = torch.maximum(inside.amax(1), _depth_inside(others, origin, directions, fine).amax(1))
-        near = (-inside).clamp(0, _LIMIT)
+        coarse = middle[:, None] + steps
+        inside = silhouettes.depth_inside(projections, _points_on(origin, directions, coarse), but=number)
+        fine = middle[:, None] + steps[inside.argmax(1), None] + finer
+        finest = silhouettes.depth_inside(projections, _points_on(origin, directions, fine), but=number)
+        near = (-torch.maximum(inside.amax(1), finest.amax(1))).clamp(0, _LIMIT)
         total += float(near.sum())
         count += len(near)
     return total / max(count, 1)
 
 
-def _depth_inside(
-    others: list[tuple[Camera, Tensor]], origin: Tensor, directions: Float[Tensor, "n 3"], along: Float[Tensor, "n m"]
-) -> Float[Tensor, "n m"]:
-    """Return how far points along rays are inside the silhouettes of all other views, in pixels."""
-    points = origin + along[..., None] * directions[:, None]
-    return torch.stack([_sampled(camera, field, points) for camera, field in others]).amin(0)
-
-
-def _sampled(camera: Camera, field: Tensor, points: Float[Tensor, "n m 3"]) -> Float[Tensor, "n m"]:
-    """Return the signed distance to a silhouette at the projections of points; far outside of the picture it is low."""
-    flat = points.reshape(-1, 3)
-    pixels, depth = camera.project(flat)
-    size = torch.tensor([camera.width, camera.height], dtype=torch.float64)
-    # Pixel (0, 0) has its center at 0.5; grid_sample with align_corners=False has the same convention.
-    grid = 2 * pixels / size - 1
-    values = torch.nn.functional.grid_sample(field, grid[None, None], padding_mode="border", align_corners=False)
-    return torch.where(depth > 0, values[0, 0, 0], -torch.inf).reshape(points.shape[:-1])
+def _points_on(
+    origin: Float[Tensor, "3"], directions: Float[Tensor, "n 3"], along: Float[Tensor, "n m"]
+) -> Float[Tensor, "n m 3"]:
+    return origin + along[..., None] * directions[:, None]
