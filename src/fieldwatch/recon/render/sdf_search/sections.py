@@ -1,4 +1,4 @@
-"""Search for the visible sections of rays in a neural SDF, in one native kernel."""
+"""The visible sections of rays: what makes them visible, and the kernel that finds them."""
 
 import math
 from dataclasses import dataclass
@@ -106,7 +106,9 @@ def visible_sections(sdf: HashSdf, rays: BoundedRays, strides: PackedSamples, se
         raise ValueError(f"{outside} places on rays are outside the field's box [-1, 1]: clip the rays to the box")
     ends = found.cumsum(0)
     total = int(ends[-1]) if n_rays else 0
-    t_start, t_end, of_ray = start.new_empty(total), start.new_empty(total), ray_index.new_empty(total)
+    t_start = start.new_empty(total)
+    t_end = start.new_empty(total)
+    of_ray = ray_index.new_empty(total)
     call(
         "fw_search_sections",
         *(n_rays, lines[2], start, end, search.parts, bounds, numbers, found, ends - found, t_start, t_end, of_ray),
