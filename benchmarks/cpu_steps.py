@@ -23,6 +23,8 @@ RUNS = {
     "splats, 3DGS": ["splats", "--regularization", "none"],
     "splats, planar": ["splats", "--regularization", "planar"],
     "normals": ["normals"],
+    # The whole schedule in few steps: most of its samples are sought once the surface is sharp.
+    "normals, cpu": ["normals", "--preset", "cpu", "--steps", "400"],
     "video": ["video", "--teacher", "descriptor"],
 }
 """Arguments of `fieldwatch train`, by name."""

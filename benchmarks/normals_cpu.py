@@ -93,6 +93,8 @@ def plain_field(model: NormalsModel) -> ExitStack:
     undo = ExitStack()
     undo.enter_context(mock.patch.object(sdf, "forward", forward))
     undo.enter_context(mock.patch.object(sdf, "with_gradient", with_gradient))
+    # The kernel that searches for samples has the field in it.
+    undo.enter_context(mock.patch.object(sdf, "fits_cpu", return_value=False))
     for module in ("compositing_native", "marching"):
         name = f"fieldwatch.recon.render.sdf.{module}.native_available"
         undo.enter_context(mock.patch(name, return_value=(False, "the reference was asked for")))

@@ -138,7 +138,7 @@ def marching(at: Scene, repeats: int) -> None:
     """Return the rows of the grid's maps and of marching."""
     row("maps", "128^3", least([lambda: build_maps(at.occupied), lambda: build_maps_reference(at.occupied)], repeats))
     for step in STEPS:
-        how = {"jitter": at.jitter, "most": None, "chunk": CHUNK}
+        how = {"jitter": at.jitter, "max_samples": None, "chunk": CHUNK}
         runs = [
             lambda of=of, step=step, how=how: of(at.cells, at.maps, at.rays, step, **how)
             for of in (march, march_reference)

@@ -101,7 +101,7 @@ class HashSdf(nn.Module):
         Raises:
             ValueError: a point is outside [-1, 1], or precision or device differ from those of the field.
         """
-        if self._fits_kernel(points):
+        if self.fits_cpu(points):
             return self._fused(points, sloped=False)[0]
         if self.fits_gpu(points):
             return self._on_gpu(points, sloped=False)
@@ -116,7 +116,7 @@ class HashSdf(nn.Module):
         Raises:
             ValueError: a point is outside [-1, 1], or precision or device differ from those of the field.
         """
-        if self._fits_kernel(points):
+        if self.fits_cpu(points):
             return self._fused(points, sloped=True)
         if self.fits_gpu(points):
             return self._on_gpu(points, sloped=True)
@@ -139,6 +139,15 @@ class HashSdf(nn.Module):
             ValueError: `levels` is not between 0 and the number of levels.
         """
         self.encoding.activate(levels)
+
+    def fits_cpu(self, points: Tensor) -> bool:
+        """Return whether the native kernel supports these points. The kernel then checks their range."""
+        table = self.encoding.table
+        # All three checks are cheap; compiling the kernels comes last.
+        single = (points.dtype, table.dtype, self.last.weight.dtype) == (torch.float32,) * 3
+        here = points.device.type == table.device.type == "cpu"
+        small = len(self.hidden) == 1 and fits_native(self.encoding, self.last.in_features)
+        return single and here and small and native_available()[0]
 
     def fits_gpu(self, points: Tensor) -> bool:
         """Return whether the GPU kernels support these points and work on this machine."""
@@ -183,15 +192,6 @@ class HashSdf(nn.Module):
         if int(faults):
             refuse_beyond(points, int(((points < -1) | (points > 1)).any(dim=-1).sum()))
         return distance if not sloped else (distance, gradient)
-
-    def _fits_kernel(self, points: Tensor) -> bool:
-        """Return whether the fused kernel supports these points. The kernel then checks their range."""
-        table = self.encoding.table
-        # All three checks are cheap; compiling the kernels comes last.
-        single = (points.dtype, table.dtype, self.last.weight.dtype) == (torch.float32,) * 3
-        here = points.device.type == table.device.type == "cpu"
-        small = len(self.hidden) == 1 and fits_native(self.encoding, self.last.in_features)
-        return single and here and small and native_available()[0]
 
     def _fused(self, points: Tensor, *, sloped: bool) -> Any:
         """Return distances and, if `sloped`, their gradients."""

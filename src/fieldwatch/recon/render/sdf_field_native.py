@@ -36,15 +36,33 @@ class _Settings:
 
     def grid(self, table: Tensor) -> tuple[Any, ...]:
         """Return the encoding arguments of the kernel."""
-        layout: Int64[Tensor, "levels 3"] = torch.tensor(
-            [[level.resolution, level.start, level.rows] for level in self.lattices]
-        )
-        return len(self.lattices), table.shape[1], layout, self.weights, table
+        return len(self.lattices), table.shape[1], _layout(self.lattices), self.weights, table
 
 
 def fits_native(encoding: HashEncoding, hidden: int) -> bool:
     """Return whether the fixed arrays of the kernel fit a field of these sizes."""
     return hidden <= _MOST_HIDDEN and encoding.features <= _MOST_FEATURES
+
+
+def field_arguments(
+    encoding: HashEncoding, network: tuple[Tensor, Tensor, Tensor, Tensor], sharpness: float
+) -> tuple[Any, ...]:
+    """Return the arguments with which kernels take a field: its encoding, and its network with its Softplus.
+
+    Args:
+        encoding: hash encoding of the field.
+        network: weight (hidden, 3 + features) and bias of the hidden layer, weight (1, hidden) and bias of the last.
+        sharpness: beta of Softplus.
+    """
+    table = encoding.table.detach().contiguous()
+    weights = [part.detach().contiguous() for part in network]
+    lattices = encoding.lattices
+    levels = (len(lattices), table.shape[1], _layout(lattices), encoding.level_weights(), table)
+    return *levels, weights[0].shape[0], *weights, sharpness
+
+
+def _layout(lattices: Sequence[HashLevel]) -> Int64[Tensor, "levels 3"]:
+    return torch.tensor([[level.resolution, level.start, level.rows] for level in lattices])
 
 
 def fused_distance(

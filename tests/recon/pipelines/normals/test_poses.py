@@ -44,6 +44,20 @@ def test_what_is_learned_is_what_was_asked_for(rotation, translation):
     assert set(poses.state_dict()) == {"start", "rotations", "translations"}
 
 
+def test_poses_that_are_not_learned_are_moved_once_and_again_after_a_change():
+    poses = Poses(RING, PoseOptions())
+    moved = poses()
+    assert poses() is moved
+    assert not moved.requires_grad
+    learned = Poses(RING, LEARNED)
+    with torch.no_grad():
+        learned.rotations[1] = torch.tensor([0.0, 0.0, math.pi / 2])
+        learned.translations[2] = 0.5
+    poses.load_state_dict(learned.state_dict())
+    assert torch.equal(poses(), learned())
+    assert not torch.equal(poses(), moved)
+
+
 def test_turns_are_about_the_origin_of_the_scene_and_shifts_follow():
     poses = Poses(RING, LEARNED)
     with torch.no_grad():

@@ -51,13 +51,9 @@ class Poses(nn.Module):
         r = self.rotations
         t = self.translations
         start = self.start
-        if views is None and start.is_cuda and sdf_kernels_problem() is None:
-            return moved_poses(r, t, start) if self.learned_parameters() else self._fixed()
-        if views is not None:
-            r = r[views]
-            t = t[views]
-            start = start[views]
-        return rigid(exponential(r), t) @ start
+        if views is None:
+            return _moved(r, t, start) if self.learned_parameters() else self._fixed()
+        return rigid(exponential(r[views]), t[views]) @ start[views]
 
     def _fixed(self) -> Float[Tensor, "views 4 4"]:
         """Return poses that are never optimized, moved once."""
@@ -67,7 +63,7 @@ class Poses(nn.Module):
         if known is None or any(a is not b or n != m for (a, n), (b, m) in zip(known[0], now, strict=True)):
             # A tensor made in inference mode could never take part in a training.
             with torch.inference_mode(False):
-                known = self._known = (now, moved_poses(*parts))
+                known = self._known = (now, _moved(*parts).detach())
         return known[1]
 
     def learned_parameters(self) -> list[nn.Parameter]:
@@ -86,6 +82,14 @@ class Poses(nn.Module):
         """Return the mean rotation angle (degrees) and mean displacement of the cameras since the start."""
         moved = self()[:, :3, 3] - self.start[:, :3, 3]
         return torch.stack([torch.rad2deg(self.rotations.norm(dim=1)).mean(), moved.norm(dim=1).mean()])
+
+
+def _moved(
+    rotations: Float[Tensor, "views 3"], translations: Float[Tensor, "views 3"], start: Float[Tensor, "views 4 4"]
+) -> Float[Tensor, "views 4 4"]:
+    if start.is_cuda and sdf_kernels_problem() is None:
+        return moved_poses(rotations, translations, start)
+    return rigid(exponential(rotations), translations) @ start
 
 
 def starting_poses(views: Sequence[NormalView], options: PoseOptions, seed: int) -> Float[Tensor, "views 4 4"]:

@@ -29,7 +29,9 @@ from fieldwatch.recon.render import (
     points_along,
     section_opacities,
 )
+from fieldwatch.recon.render.sdf import FilledSamples
 from fieldwatch.recon.render.sdf_gpu import DeviceSamples, StrideSearch
+from fieldwatch.recon.render.sdf_search import SectionSearch, searches_natively, visible_sections
 
 STRIDE = 0.75
 """Length of a coarse march step in cell edges; at most one, or a cell could be skipped."""
@@ -161,35 +163,84 @@ def search_samples(  # noqa: PLR0913  a model, its rays, and how they are marche
         most_strides: maximum number of strides; trailing rays that would exceed it are dropped.
         shared: limits the strides over all ranks if other ranks render other rays; None limits these rays only.
     """
-    steps_per_stride = _steps_per_stride(model, step)
-    strides = model.grid.march(rays, step * steps_per_stride, jitter=jitter, max_samples=most_strides)
+    strides = _marched(model, rays, step, jitter, most_strides, shared)
+    return _sections_in(strides, model, rays, step, unseen)
+
+
+def _marched(  # noqa: PLR0913, PLR0917  as above
+    model: NormalsModel,
+    rays: BoundedRays,
+    step: float,
+    jitter: Float[Tensor, " rays"] | None,
+    most_strides: int | None,
+    shared: RaysToRender | None,
+) -> PackedSamples:
+    """Return the strides of rays in occupied cells; the march may drop trailing rays."""
+    stride = step * _steps_per_stride(model, step)
+    strides = model.grid.march(rays, stride, jitter=jitter, max_samples=most_strides)
     # An all-reduce: ranks without samples have to take part, too.
-    if shared is not None and most_strides is not None:
-        strides = shared.limited(strides, most_strides)
-    # The march may have dropped trailing rays.
-    far = rays.far if most_strides is None else rays.far[: strides.n_rays]
+    return strides if shared is None or most_strides is None else shared.limited(strides, most_strides)
+
+
+def _sections_in(
+    strides: PackedSamples, model: NormalsModel, rays: BoundedRays, step: float, unseen: float
+) -> FoundSamples:
+    """Return the sections of strides that may hold the surface, without those in the dark."""
+    steps_per_stride = _steps_per_stride(model, step)
     # The last stride of a ray may leave the sphere, where the field is undefined.
-    strides = strides.clipped(far)
+    strides = strides.clipped(rays.far[: strides.n_rays])
     if steps_per_stride == 1 or not len(strides):
         return FoundSamples(strides, _named(strides))
-    # From the midpoint to an end of a stride, the distance falls by at most its slope times half the length.
-    reach = _slack(step, steps_per_stride) + VISIBLE_RANGE / model.deviation()
+    reach = _reach(model, step, steps_per_stride)
     # Sections beyond the visible range are left out: how dark it is behind a fainter surface is not known.
     if unseen < math.exp(-VISIBLE_RANGE):
         near = strides.selected(_at_midpoints(model, rays, strides).abs() <= reach)
         return FoundSamples(near.subdivided(steps_per_stride), _named(near))
-    # T <= S(s f) / S(s f0), with f any distance on the way and f0 >= 0 the first. A section's end is half a step away.
-    dark = math.log(unseen / 2) / model.deviation() - SLOPE * step
+    dark = _dark(model, step, unseen)
     # Most strides of a ray are inside the object: a few of them tell behind which point it is dark.
     few = strides.selected(torch.arange(len(strides), device=strides.t_start.device) % ONE_OF == 0)
     is_dark = _at_midpoints(model, rays, few) < dark
     strides = strides.selected(_lit(strides, few, is_dark))
     values = _at_midpoints(model, rays, strides)
     near = values.abs() <= reach
+    in_dark = values < dark
     # A ray on which it is dark has met the surface before.
-    reached = _named(strides.selected(near)) | _named(few.selected(is_dark))
-    lit = strides.selected(near & _lit(strides, strides, values < dark))
+    reached = _named(strides.selected(near | in_dark)) | _named(few.selected(is_dark))
+    lit = strides.selected(near & _lit(strides, strides, in_dark))
     return FoundSamples(lit.subdivided(steps_per_stride), reached)
+
+
+def _reach(model: NormalsModel, step: float, steps_per_stride: int) -> Float[Tensor, ""]:
+    """Return the distance at the midpoint of a stride up to which the blurred surface may be in it."""
+    # From the midpoint to an end of a stride, the distance falls by at most its slope times half the length.
+    return _slack(step, steps_per_stride) + VISIBLE_RANGE / model.deviation()
+
+
+def _dark(model: NormalsModel, step: float, unseen: float) -> Float[Tensor, ""]:
+    """Return the distance at the midpoint of a stride below which nothing is visible behind the stride."""
+    # T <= S(s f) / S(s f0), with f any distance on the way and f0 >= 0 the first. A section's end is half a step away.
+    return math.log(unseen / 2) / model.deviation() - SLOPE * step
+
+
+def _visible_natively(
+    model: NormalsModel, rays: BoundedRays, strides: PackedSamples, step: float, options: RenderOptions
+) -> FoundSamples | None:
+    """Return the sections that `visible_samples` would keep, found by a kernel; None if it does not support them."""
+    # As in `_sections_in`: how dark it is behind fainter surfaces is not known.
+    if options.unseen < math.exp(-VISIBLE_RANGE) or not searches_natively(model.sdf, rays, strides):
+        return None
+    parts = _steps_per_stride(model, step)
+    search = SectionSearch(
+        parts=parts,
+        slope=SLOPE,
+        reach=_reach(model, step, parts).item(),
+        dark=_dark(model, step, options.unseen).item(),
+        sharpness=model.sharpness,
+        unseen=options.unseen,
+        alpha_threshold=options.alpha_threshold,
+    )
+    found = visible_sections(model.sdf, rays, strides, search)
+    return FoundSamples(found.samples, found.reached)
 
 
 def _named(samples: PackedSamples) -> Bool[Tensor, " rays"]:
@@ -270,39 +321,37 @@ def render(
         mask = mask.view(-1, patches.area).any(1)
     # The bound counts field evaluations, and each sample of a central ray needs one for every pixel of its patch.
     most = None if most is None else most // pixels_per_ray
-    found = search_samples(
-        model,
-        rays,
-        step,
-        # Where it is dark on the central ray of a patch, other pixels may see something.
-        unseen=options.unseen if patches is None else 0.0,
-        jitter=rays_to_render.jitter(len(rays)),
-        most_strides=None if most is None else _most_strides(most, _steps_per_stride(model, step), options),
-        shared=rays_to_render,
-    )
-    samples_found = found.samples
-    kept = samples_found.n_rays
+    most_strides = None if most is None else _most_strides(most, _steps_per_stride(model, step), options)
+    strides = _marched(model, rays, step, rays_to_render.jitter(len(rays)), most_strides, rays_to_render)
+    visible = _visible_natively(model, rays, strides, step, options) if patches is None else None
+    # Where it is dark on the central ray of a patch, other pixels may see something.
+    unseen = options.unseen if patches is None else 0.0
+    found = _sections_in(strides, model, rays, step, unseen) if visible is None else visible
+    kept = strides.n_rays
     rays = _first(rays, kept)
     mask = mask[:kept]
     # Before empty rays are filled, because the recovery judges the grid alone.
     starving = mask & ~found.reached
     starved = _share(starving, mask)
+    samples = found.samples
+    if visible is None and patches is None:
+        samples = visible_samples(model.sdf, rays, samples, model.sharpness, options)
     filled = 0
     if options.empty_samples:
-        # Other rays are rightly empty: a range of zero length gets no stratified samples.
-        starving_rays = replace(rays, far=torch.where(starving, rays.far, rays.near))
         # Noise for the rays within the bound, which are the same for any number of ranks.
         noise = rays_to_render.noise(kept, options.empty_samples + 1)
-        filled_samples = fill_empty(samples_found, starving_rays, options.empty_samples, noise=noise)
-        samples_found = filled_samples.samples
-        filled = filled_samples.filled * pixels_per_ray
-    sharpness = model.sharpness
+        added = _added(starving, rays, options.empty_samples, noise)
+        filled = added.filled * pixels_per_ray
+        if filled:
+            more = added.samples
+            if patches is None:
+                more = visible_samples(model.sdf, rays, more, model.sharpness, options)
+            samples = samples.merged(more)
     if patches is None:
-        samples = visible_samples(model.sdf, rays, samples_found, sharpness, options)
         opacity, normal, distance, gradients = blend_samples(model, rays, samples, options)
     else:
         patches = patches.first(kept)
-        samples = visible_patch_samples(model.sdf, patches, samples_found, sharpness, options)
+        samples = visible_patch_samples(model.sdf, patches, samples, model.sharpness, options)
         opacity, normal, distance, gradients = blend_patches(model, patches, samples)
         samples = pixel_samples(patches, samples)
     return RenderedRays(
@@ -370,6 +419,21 @@ def _slack(step: float, steps_per_stride: int) -> float:
 def _first(rays: BoundedRays, count: int) -> BoundedRays:
     parts = {name: getattr(rays, name)[:count] for name in ("origins", "directions", "near", "far")}
     return BoundedRays(**parts)
+
+
+def _added(
+    starving: Bool[Tensor, " rays"], rays: BoundedRays, count: int, noise: Float[Tensor, "rays _"]
+) -> FilledSamples:
+    """Return stratified samples of the rays that the grid gave none."""
+    # Other rays are rightly empty: a range of zero length gets no samples.
+    starving_rays = replace(rays, far=torch.where(starving, rays.far, rays.near))
+    none = PackedSamples(
+        t_start=rays.near.new_empty(0),
+        t_end=rays.near.new_empty(0),
+        ray_index=torch.empty(0, dtype=torch.int64, device=rays.near.device),
+        n_rays=len(rays),
+    )
+    return fill_empty(none, starving_rays, count, noise=noise)
 
 
 def _share(which: Bool[Tensor, " rays"], among: Bool[Tensor, " rays"]) -> float:

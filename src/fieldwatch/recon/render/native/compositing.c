@@ -14,6 +14,7 @@
  */
 #include <string.h>
 
+#include "compositing.h"
 #include "vectors.h"
 
 #define BLOCK 64   /* samples of a ray whose opacities are calculated together */
@@ -237,6 +238,18 @@ FW_INLINE void hand_back(int64_t ray, int64_t first, int64_t count, const int64_
                 else to[c] = weight * dsums[c];
             }
         }
+    }
+}
+
+void blend_opacities(int64_t n, double s, const float *start, const float *end, double *alpha, double *clear) {
+    for (int64_t first = 0; first < n; first += BLOCK) {
+        const int64_t count = least(BLOCK, n - first);
+        double a[BLOCK] = {0}, b[BLOCK] = {0};
+        Opacities at;
+        for (int64_t k = 0; k < count; k++) a[k] = s * start[first + k], b[k] = s * end[first + k];
+        opacities_of(count, a, b, &at, NULL);
+        memcpy(alpha + first, at.alpha, (size_t)count * sizeof(double));
+        memcpy(clear + first, at.clear, (size_t)count * sizeof(double));
     }
 }
 

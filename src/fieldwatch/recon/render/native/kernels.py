@@ -41,6 +41,12 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "fw_march": (None, [_L, *[_P] * 5, _F, _L, _I, *[_P] * 3, _I, *[_P] * 3]),
     "fw_march_samples": (None, [_L, _P, _F, *[_P] * 4, _I, *[_P] * 3]),
     "fw_rim": (None, [_L, _P, _I, *[_P] * 5]),
+    "fw_search_memory": (_L, [_L, _L, _I]),
+    "fw_search": (
+        None,
+        [_L, _P, _P, _P, _L, *[_P] * 3, _L, _P, _D, _L, _L, *[_P] * 3, _L, *[_P] * 4, _F, _I, *[_P] * 6],
+    ),
+    "fw_search_sections": (None, [_L, *[_P] * 3, _L, *[_P] * 7]),
     "fw_sdf_memory": (_L, [_L, _L, _L, _I, _I, _I]),
     "fw_sdf_scratch": (_L, [_L, _L, _L]),
     "fw_sdf": (_L, [_L, _P, _L, _L, *[_P] * 3, _L, *[_P] * 4, _F, _I, _I, *[_P] * 3]),

@@ -18,38 +18,11 @@
 static int omp_get_thread_num(void) { return 0; }
 #endif
 
-#define BLOCK 32 /* points at a time */
-#include "lattice.h"
+#include "sdf_field.h"
 
-#define MOST_HIDDEN 256 /* units; mirrored in sdf_field_native.py, as is the next */
-#define MOST_INPUTS 68  /* point, features and the constant, rounded up to ROWS */
-#define ROWS 4          /* of a weight matrix that are multiplied together */
-#define LOCAL 8         /* numbers of a tile of dW: ROWS units by 2 inputs */
-#define CHUNK 64        /* blocks at most that one thread takes through the levels */
-#define SHARES 16       /* chunks at least, where there are that many blocks */
-
-/* Sizes in rows of BLOCK numbers, but for `units`. A block's memory: its inputs, which are the point, the features and
- * the constant 1 whose weight is the bias; then, for the gradient, 3 slopes per feature, and u. */
-typedef struct {
-    int64_t features, inputs, units; /* the last two rounded up to ROWS */
-    int64_t slopes, pulled, rows;    /* where slopes and u begin; all rows */
-    int64_t blocks, chunk, chunks;   /* chunk: blocks in one */
-} Shape;
-
-typedef struct {
-    int64_t hidden;
-    const float *w1, *b1, *w2, *b2; /* w1: hidden x (3 + features) */
-    float sharpness;
-} Network;
-
-/* The weights in the order in which they are multiplied. */
-typedef struct {
-    float down[MOST_HIDDEN * MOST_INPUTS]; /* of ROWS units: input by input */
-    float up[MOST_HIDDEN * MOST_INPUTS];   /* of ROWS inputs: unit by unit */
-    float out[MOST_HIDDEN];
-    float last; /* bias */
-    float sharpness;
-} Packed;
+#define LOCAL 8    /* numbers of a tile of dW: ROWS units by 2 inputs */
+#define CHUNK 64   /* blocks at most that one thread takes through the levels */
+#define SHARES 16  /* chunks at least, where there are that many blocks */
 
 typedef struct {
     vf value, slope, curve;
@@ -57,7 +30,7 @@ typedef struct {
 
 static int64_t up_to(int64_t count, int64_t multiple) { return (count + multiple - 1) / multiple * multiple; }
 
-static Shape shape_of(int64_t n, int64_t features, int64_t hidden, int sloped) {
+Shape sdf_shape_of(int64_t n, int64_t features, int64_t hidden, int sloped) {
     Shape s = {.features = features, .inputs = up_to(3 + features + 1, ROWS), .units = up_to(hidden, ROWS)};
     s.slopes = s.inputs, s.pulled = s.slopes + 3 * features;
     s.rows = sloped ? s.pulled + s.inputs : s.inputs;
@@ -73,7 +46,7 @@ static int64_t tiles_of(Shape s) { return s.units * s.inputs; }
 /* Numbers of a chunk's share of the gradients: of the weights in tiles, of the last ones, of the last bias. */
 static int64_t share_of(Shape s) { return tiles_of(s) + s.units * LANES + LANES; }
 
-static void pack(Shape s, Network m, Packed *p) {
+void sdf_pack(Shape s, Network m, Packed *p) {
     const int64_t inputs = 3 + s.features;
     memset(p->down, 0, (size_t)(s.units * s.inputs) * sizeof(float));
     memset(p->up, 0, (size_t)(s.units * s.inputs) * sizeof(float));
@@ -248,6 +221,15 @@ static void evaluate_block(Shape s, const Packed *p, int64_t live, float *memory
             for (int d = 0; d < 3; d++) g[3 * i + d] = slope[d * BLOCK + i];
     }
     memcpy(f, value, (size_t)live * sizeof(float));
+}
+
+int64_t sdf_values(const Grid *e, Shape s, const Packed *p, float *memory, float *f) {
+    int64_t outside = 0;
+    for (int64_t b = 0; b < s.blocks; b++) outside += lay_out(e, s, b, memory + b * s.rows * BLOCK);
+    for (int64_t l = 0; l < e->levels; l++) encode_level(e, s, l, 0, s.blocks, memory);
+    for (int64_t b = 0; b < s.blocks; b++)
+        evaluate_block(s, p, live_of(e->n, b), memory + b * s.rows * BLOCK, f + b * BLOCK, 0);
+    return outside;
 }
 
 /* Adds the eight sums of a tile's vectors. */
@@ -489,7 +471,7 @@ static void return_points(const Grid *e, Shape s, int64_t first, int64_t end, Re
 
 /* Numbers of memory that a forward pass keeps for the backward pass; and, if it does not, that `threads` need. */
 FW_EXPORT int64_t fw_sdf_memory(int64_t n, int64_t features, int64_t hidden, int sloped, int kept, int threads) {
-    const Shape s = shape_of(n, features, hidden, sloped);
+    const Shape s = sdf_shape_of(n, features, hidden, sloped);
     return (kept ? s.blocks : s.chunk * threads) * s.rows * BLOCK;
 }
 
@@ -500,12 +482,12 @@ FW_EXPORT int64_t fw_sdf(int64_t n, const float *points, int64_t levels, int64_t
                          const float *w2, const float *b2, float sharpness, int threads, int kept, float *memory,
                          float *f, float *g) {
     const Grid e = {n, points, levels, width, level, weights, table};
-    const Shape s = shape_of(n, levels * width, hidden, g != 0);
+    const Shape s = sdf_shape_of(n, levels * width, hidden, g != 0);
     int64_t found = 0;
 #pragma omp parallel num_threads(threads) reduction(+ : found)
     {
         Packed packed;
-        pack(s, (Network){hidden, w1, b1, w2, b2, sharpness}, &packed);
+        sdf_pack(s, (Network){hidden, w1, b1, w2, b2, sharpness}, &packed);
 #pragma omp for schedule(dynamic, 1)
         for (int64_t c = 0; c < s.chunks; c++) {
             const int64_t first = c * s.chunk, end = first + s.chunk < s.blocks ? first + s.chunk : s.blocks;
@@ -524,7 +506,7 @@ FW_EXPORT int64_t fw_sdf(int64_t n, const float *points, int64_t levels, int64_t
 
 /* Numbers that a backward pass needs to work with. */
 FW_EXPORT int64_t fw_sdf_scratch(int64_t n, int64_t features, int64_t hidden) {
-    const Shape s = shape_of(n, features, hidden, 0);
+    const Shape s = sdf_shape_of(n, features, hidden, 0);
     return s.blocks * (3 + s.inputs) * BLOCK + s.chunks * share_of(s);
 }
 
@@ -536,14 +518,14 @@ FW_EXPORT void fw_sdf_backward(int64_t n, int64_t levels, int64_t width, const L
                                const float *df, const float *dg, float *scratch, float *dw1, float *db1, float *dw2,
                                float *db2, float *dtable, float *dpoints) {
     const Grid e = {n, 0, levels, width, level, weights, table};
-    const Shape s = shape_of(n, levels * width, hidden, sloped);
+    const Shape s = sdf_shape_of(n, levels * width, hidden, sloped);
     const int64_t size = s.rows * BLOCK, stride = (3 + s.inputs) * BLOCK;
     const Returned r = {memory, scratch, size, stride, dg != 0};
     float *shares = scratch + s.blocks * stride;
 #pragma omp parallel num_threads(threads)
     {
         Packed packed;
-        pack(s, (Network){hidden, w1, b1, w2, b2, sharpness}, &packed);
+        sdf_pack(s, (Network){hidden, w1, b1, w2, b2, sharpness}, &packed);
 #pragma omp for schedule(dynamic, 1)
         for (int64_t c = 0; c < s.chunks; c++) {
             const int64_t first = c * s.chunk, end = first + s.chunk < s.blocks ? first + s.chunk : s.blocks;

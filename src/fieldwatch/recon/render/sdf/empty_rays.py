@@ -61,16 +61,13 @@ def fill_empty(
     near = rays.near[filled_rays, None]
     far = rays.far[filled_rays, None]
     ends = near + (far - near) * fraction / (count + 1)
-    ray_index = torch.cat([samples.ray_index, filled_rays.repeat_interleave(count)])
-    # Stable: the samples of each ray stay in front-to-back order.
-    order = torch.sort(ray_index, stable=True).indices
-    merged = PackedSamples(
-        t_start=torch.cat([samples.t_start, ends[:, :-1].reshape(-1)])[order],
-        t_end=torch.cat([samples.t_end, ends[:, 1:].reshape(-1)])[order],
-        ray_index=ray_index[order],
+    added = PackedSamples(
+        t_start=ends[:, :-1].reshape(-1),
+        t_end=ends[:, 1:].reshape(-1),
+        ray_index=filled_rays.repeat_interleave(count),
         n_rays=samples.n_rays,
     )
-    return FilledSamples(samples=merged, filled=len(filled_rays), missed=missed)
+    return FilledSamples(samples=samples.merged(added), filled=len(filled_rays), missed=missed)
 
 
 def empty_share(samples: PackedSamples, mask: Bool[Tensor, " rays"]) -> Float[Tensor, ""]:

@@ -160,6 +160,18 @@ class PackedSamples:
         t_start, t_end, ray_index = (part.index_select(0, rows) for part in (self.t_start, self.t_end, self.ray_index))
         return PackedSamples(t_start=t_start, t_end=t_end, ray_index=ray_index, n_rays=self.n_rays)
 
+    def merged(self, others: "PackedSamples") -> "PackedSamples":
+        """Return these samples and others of the same rays; on a ray that has both, the others are behind."""
+        ray_index = torch.cat([self.ray_index, others.ray_index])
+        # Stable: the samples of each ray stay in front-to-back order.
+        order = torch.sort(ray_index, stable=True).indices
+        return PackedSamples(
+            t_start=torch.cat([self.t_start, others.t_start])[order],
+            t_end=torch.cat([self.t_end, others.t_end])[order],
+            ray_index=ray_index[order],
+            n_rays=self.n_rays,
+        )
+
     def subdivided(self, parts: int) -> "PackedSamples":
         """Split every sample into adjacent parts of equal length.
 
