@@ -2,8 +2,8 @@
 
 import time
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import groupby
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,7 +36,6 @@ class _RowInfo(NamedTuple):
     samples: tuple[str, ...]
     device_names: Names
     host_names: Names
-    host_values: tuple[float, ...]
 
 
 class Heading(NamedTuple):
@@ -50,10 +49,17 @@ class Heading(NamedTuple):
 
 
 class RingTransfer:
-    """An asynchronous copy of ring rows to the host."""
+    """An asynchronous copy of ring rows to the host, beside values that were there already."""
 
-    def __init__(self, values: Float32[Tensor, "rows width"], lines: Sequence[_RowInfo], arrived: Any = None) -> None:
+    def __init__(
+        self,
+        values: Float32[Tensor, "rows width"],
+        host_values: "array[float]",
+        lines: Sequence[_RowInfo],
+        arrived: Any = None,
+    ) -> None:
         self._values = values
+        self._host_values = host_values
         self._row_infos = lines
         self._arrived = arrived
 
@@ -63,20 +69,21 @@ class RingTransfer:
 
     def blocks(self) -> list[Block]:
         """Return the rows, one block for each run of consecutive steps that recorded the same metrics."""
-        values = self._values.numpy()
-        blocks: list[Block] = []
-        first = 0
-        for lines in _runs(self._row_infos):
-            blocks.append(_block(lines, values[first : first + len(lines)]))
-            first += len(lines)
-        return blocks
+        # Rows of the ring have a common width; the columns beyond a block's metrics are unused.
+        values = self._values.numpy().astype(np.float64)
+
+        def device_values(first: int, rows: int, names: int) -> NDArray[np.float64]:
+            return values[first : first + rows, :names]
+
+        return _blocks(self._row_infos, device_values, _in_order(self._host_values))
 
 
 class HostTransfer:
     """Rows that are on the host already."""
 
-    def __init__(self, values: "array[float]", lines: Sequence[_RowInfo]) -> None:
+    def __init__(self, values: "array[float]", host_values: "array[float]", lines: Sequence[_RowInfo]) -> None:
         self._values = values
+        self._host_values = host_values
         self._row_infos = lines
 
     def ready(self) -> bool:
@@ -85,40 +92,57 @@ class HostTransfer:
 
     def blocks(self) -> list[Block]:
         """Return the rows, one block for each run of consecutive steps that recorded the same metrics."""
-        values = np.frombuffer(self._values, np.float32) if self._values else np.empty(0, np.float32)
-        blocks: list[Block] = []
-        first = 0
-        for lines in _runs(self._row_infos):
-            width = len(lines[0].device_names)
-            blocks.append(_block(lines, values[first : first + width * len(lines)].reshape(len(lines), width)))
-            first += width * len(lines)
-        return blocks
+        return _blocks(self._row_infos, _in_order(self._values), _in_order(self._host_values))
 
 
-def _runs(lines: Sequence[_RowInfo]) -> Iterator[list[_RowInfo]]:
-    """Yield the runs of consecutive rows that share a block."""
-    yield from (list(run) for _, run in groupby(lines, key=_block_key))
+_ValuesOfRun = Callable[[int, int, int], NDArray[np.float64]]
+"""Returns the ``[rows, names]`` values of a run, given its first row, its number of rows and its number of names.
+It is called once for each run, in order.
+"""
 
 
-def _block_key(line: _RowInfo) -> tuple[Axis, Names, Names, bool]:
+def _in_order(values: "array[float]") -> _ValuesOfRun:
+    """Return the values of each run of rows, which stand one behind the other."""
+    numbers = np.array(values, np.float64)
+    end = 0
+
+    def take(_: int, rows: int, names: int) -> NDArray[np.float64]:
+        nonlocal end
+        end += rows * names
+        return numbers[end - rows * names : end].reshape(rows, names)
+
+    return take
+
+
+def _blocks(lines: Sequence[_RowInfo], device_values: _ValuesOfRun, host_values: _ValuesOfRun) -> list[Block]:
+    """Return one block for each run of consecutive rows that share their columns."""
+    # One pass over each kind of entry is several times faster than reading the entries row by row.
+    axes, steps, positions, seconds, samples, device_names, host_names = zip(*lines, strict=True)
+    all_steps = np.array(steps, np.int64)
+    all_positions = np.array(positions, np.int64)
+    all_seconds = np.array(seconds, np.float64)
     # Rows with equal keys have the same columns and can share a block.
-    return line.axis, line.device_names, line.host_names, bool(line.samples)
-
-
-def _block(lines: list[_RowInfo], values: NDArray[np.float32]) -> Block:
-    head = lines[0]
-    # Rows of the ring have a common width; the columns beyond this block's metrics are unused.
-    device = values[:, : len(head.device_names)].astype(np.float64)
-    host = np.array([line.host_values for line in lines], np.float64).reshape(len(lines), len(head.host_names))
-    return Block(
-        axis=head.axis,
-        columns=head.device_names + head.host_names,
-        steps=np.array([line.step for line in lines], np.int64),
-        seconds=np.array([line.seconds for line in lines], np.float64),
-        positions=np.array([line.position for line in lines], np.int64),
-        values=np.concatenate([device, host], axis=1),
-        samples=tuple(line.samples for line in lines) if head.samples else (),
-    )
+    keys = list(zip(axes, device_names, host_names, map(bool, samples), strict=True))
+    cuts = [0, *(row for row in range(1, len(keys)) if keys[row] != keys[row - 1]), len(keys)]
+    blocks: list[Block] = []
+    for first, end in pairwise(cuts):
+        axis, device, host, has_samples = keys[first]
+        values = np.empty((end - first, len(device) + len(host)))
+        values[:, : len(device)] = device_values(first, end - first, len(device))
+        values[:, len(device) :] = host_values(first, end - first, len(host))
+        part = slice(first, end)
+        blocks.append(
+            Block(
+                axis=axis,
+                columns=device + host,
+                steps=all_steps[part],
+                seconds=all_seconds[part],
+                positions=all_positions[part],
+                values=values,
+                samples=samples[part] if has_samples else (),
+            )
+        )
+    return blocks
 
 
 def is_on_host(device: torch.device) -> bool:
@@ -131,6 +155,7 @@ class _WaitingRows:
 
     def __init__(self) -> None:
         self._row_infos: list[_RowInfo] = []
+        self._host_values = array("d")
         self._last_take = time.monotonic()
 
     def due(self) -> bool:
@@ -139,8 +164,8 @@ class _WaitingRows:
         return count >= ROWS or (count > 0 and time.monotonic() - self._last_take > MAX_WAIT_SECONDS)
 
     def _add(self, heading: "Heading", device_values: Mapping[str, Tensor], host_values: Mapping[str, float]) -> None:
-        info = _RowInfo(*heading, tuple(device_values), tuple(host_values), tuple(host_values.values()))
-        self._row_infos.append(info)
+        self._host_values.fromlist(list(host_values.values()))
+        self._row_infos.append(_RowInfo(*heading, tuple(device_values), tuple(host_values)))
 
 
 class HostRows(_WaitingRows):
@@ -169,8 +194,9 @@ class HostRows(_WaitingRows):
         self._last_take = time.monotonic()
         if not self._row_infos:
             return None
-        transfer = HostTransfer(self._values, self._row_infos)
+        transfer = HostTransfer(self._values, self._host_values, self._row_infos)
         self._values = array("f")
+        self._host_values = array("d")
         self._row_infos = []
         return transfer
 
@@ -209,14 +235,16 @@ class DeviceRing(_WaitingRows):
         if not self._row_infos:
             return None
         lines = self._row_infos
+        host_values = self._host_values
         self._row_infos = []
+        self._host_values = array("d")
         rows = self._values[: len(lines)]
         # On a CPU the ring is reused at once, so the rows must be copied.
         if self._stream is None:
-            return RingTransfer(rows.clone(), lines)
-        return self._start_copy(rows, lines)
+            return RingTransfer(rows.clone(), host_values, lines)
+        return self._start_copy(rows, host_values, lines)
 
-    def _start_copy(self, rows: Tensor, lines: list[_RowInfo]) -> RingTransfer:
+    def _start_copy(self, rows: Tensor, host_values: "array[float]", lines: list[_RowInfo]) -> RingTransfer:
         # A device-to-host copy is asynchronous only into pinned memory.
         host = torch.empty(rows.shape, dtype=rows.dtype, pin_memory=True)
         current = torch.cuda.current_stream(self.device)
@@ -232,7 +260,7 @@ class DeviceRing(_WaitingRows):
         # Continue in fresh memory: the next row must not overwrite values that are still being copied.
         self._values = self._new_values()
         self._row_views.clear()
-        return RingTransfer(host, lines, arrived)
+        return RingTransfer(host, host_values, lines, arrived)
 
     def _row(self, count: int) -> Tensor:
         row_index = len(self._row_infos)

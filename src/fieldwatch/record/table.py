@@ -1,5 +1,7 @@
 """Storage for rows with the same columns: one array that grows by doubling, up to twice the capacity."""
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -86,6 +88,10 @@ class Table:
     def column(self, name: str) -> NDArray[np.float64]:
         """Return the ``[n]`` values of a metric."""
         return self._array[self._row_of_column[name], self._last_rows()]
+
+    def columns(self, names: Sequence[str], count: int) -> NDArray[np.float64]:
+        """Return the ``[metrics, count]`` last values of several metrics; there are as many."""
+        return self._array[[self._row_of_column[name] for name in names], self._length - count : self._length]
 
     def beginning(self, name: str) -> NDArray[np.float64]:
         """Return ``[5, n]`` arrival, step, seconds, position and value of a metric in the first ``BEGINNING`` rows."""
