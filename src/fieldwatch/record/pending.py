@@ -35,6 +35,11 @@ class PendingBlocks:
         self._blocks.extend(blocks)
         self._rows += sum(map(len, blocks))
 
+    @property
+    def last_step(self) -> int:
+        """Last step that waits; -1 if none does."""
+        return max((int(block.steps[-1]) for block in self._blocks if len(block)), default=-1)
+
     def wait(self) -> float | None:
         """Return the seconds until the blocks are due, 0 if they are; None if there are none."""
         if not self._blocks:

@@ -1,4 +1,4 @@
-"""Storage for rows with the same columns: one array that grows by doubling, up to twice the capacity."""
+"""Storage for rows with the same columns: one array that grows geometrically, up to twice the capacity."""
 
 from collections.abc import Sequence
 
@@ -13,6 +13,8 @@ _HEAD_ROWS = 4
 _FIRST_ROWS = 64
 BEGINNING = 64
 """Number of first rows that are kept when old rows are dropped."""
+_GROWTH = 8
+"""Factor by which a table without a capacity grows. Memory is occupied only where rows are written."""
 _RAMP = np.arange(4096.0)
 
 
@@ -157,7 +159,7 @@ class Table:
             if self._beginning is None and last_rows < self._length:
                 self._beginning = self._array[:, : min(self._length, BEGINNING)].copy()
         while size < last_rows + count:
-            size *= 2
+            size *= 2 if self._capacity is not None else _GROWTH
         # Views returned earlier keep the old array alive, so they never change.
         array = np.empty((len(self._array), size))
         array[:, :last_rows] = self._array[:, self._length - last_rows : self._length]

@@ -246,7 +246,7 @@ class RunRecord:
         """Return the error of a diverged run; it refers to another rank if this one has not seen the divergence."""
         divergence = self.divergence
         if divergence is None:
-            return Diverged("the run diverged on another rank", max(self.history.step, 0))
+            return Diverged("the run diverged on another rank", self._last_step)
         return Diverged(
             f"{divergence.cause}; the last state believed to be good is the one before step {divergence.first}. "
             f"{how_to_resume()}",
@@ -313,10 +313,15 @@ class RunRecord:
             self._writer.submit(self._deliver)
         # Stop the thread first, since it writes to everything that is closed below.
         self._writer.close()
-        self._disk_reporter.close(max(self.history.step, 0))
+        self._disk_reporter.close(self._last_step)
         self._sinks.close()
         self._journal.close()
         self._events.close()
+
+    @property
+    def _last_step(self) -> int:
+        """Last step with a row; 0 before the first."""
+        return max(self.history.step, self._pending.last_step, 0)
 
     def _tend(self) -> float | None:
         """Deliver rows that have waited, and retry delayed writes; runs on the writer thread, between two transfers.
@@ -329,7 +334,7 @@ class RunRecord:
                 self._deliver()
             waits = [self._pending.wait()]
             if not self._disk_reporter.idle:
-                waits.append(self._disk_reporter.poll(max(self.history.step, 0)))
+                waits.append(self._disk_reporter.poll(self._last_step))
         return min((wait for wait in waits if wait is not None), default=None)
 
     def _process(self, blocks: Sequence[Block]) -> None:
@@ -406,7 +411,7 @@ class RunRecord:
             self._sinks.event(event)
 
     def _report_event(self, kind: str, *, message: str, **facts: Any) -> None:
-        self._disk_reporter.report(kind, max(self.history.step, 0), message=message, **facts)
+        self._disk_reporter.report(kind, self._last_step, message=message, **facts)
 
     def _is_declared(self, block: Block) -> bool:
         """Return whether all metrics of a block are declared."""
