@@ -37,6 +37,7 @@ _MICROSECONDS = 1e6
 _RAW = -zlib.MAX_WBITS
 _INT64 = 2**63
 
+
 class PackedRows(NamedTuple):
     """The contents of a packed line.
 

@@ -124,7 +124,8 @@ class RunRecord:
         Raises:
             DiskFullError: the disk is full; call it again once there is space.
         """
-        # Delayed writes of the previous segment have to be in the files before these are rewound.
+        # Rows and delayed writes of the previous segment have to be in the files before these are rewound.
+        self._deliver()
         self.waiting.flush()
         self._sinks.rewind(mark)
         # An empty journal needs no segment marker, since there are no rows to drop.
