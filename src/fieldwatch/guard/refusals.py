@@ -63,6 +63,12 @@ class Refusals:
         self._streak = None
         self.diverged = None
 
+    @staticmethod
+    def are_in(block: Block) -> bool:
+        """Return whether any update of a block was refused."""
+        refused = _refused(block)
+        return refused is not None and bool(refused.any())
+
     def __call__(self, block: Block) -> None:
         """Process one block of rows."""
         refused = _refused(block)
@@ -91,12 +97,6 @@ class Refusals:
     def _longer(self, step: int, reason: str) -> Streak:
         streak = self._streak
         return Streak(streak.first, streak.length + 1, reason) if streak else Streak(step, 1, reason)
-
-
-def has_refusals(block: Block) -> bool:
-    """Return whether any update of a block was refused."""
-    refused = _refused(block)
-    return refused is not None and bool(refused.any())
 
 
 def _refused(block: Block) -> NDArray[np.bool_] | None:

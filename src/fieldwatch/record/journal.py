@@ -172,7 +172,7 @@ class Journal(SegmentedFile):
             number=number,
             float32_indices=float32_indices,
             float64_indices=float64_indices,
-            is_float64=~fits_float32,
+            is_float64=np.logical_not(fits_float32),
             declaration=add_checksum(orjson.dumps(line)),
         )
         self._layouts[key] = layout

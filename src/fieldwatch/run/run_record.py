@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fieldwatch.guard import Diverged, Refusals, Rollback, Spikes, TrainingDivergence
-from fieldwatch.guard.refusals import has_refusals
 from fieldwatch.health import Examiner, Finding, MemoryLeak, OutOfMemoryAhead, Rule, findings_in
 from fieldwatch.measure import Heading, StepRecorder
 from fieldwatch.record import (
@@ -36,9 +35,9 @@ from fieldwatch.record import (
     same_damage,
 )
 from fieldwatch.record.disk import Reserve, WriteBacklog
-from fieldwatch.record.pending import PendingBlocks
 from fieldwatch.record.sinks import HistogramSink, ImageSink, VerdictSink, verdict_facts
 from fieldwatch.run.full_disk import FullDiskReporter
+from fieldwatch.run.pending import PendingBlocks
 from fieldwatch.run.pictures import encode_png
 from fieldwatch.run.record_status import PendingStatus, RecordStatus
 from fieldwatch.run.sink_group import SinkGroup
@@ -348,7 +347,7 @@ class RunRecord:
         self._journal.extend(declared)
         self._pending.add(declared)
         # Divergence is noticed at once. All else may wait, and takes less time for many rows than for a few.
-        if self._spikes is not None or any(map(has_refusals, declared)):
+        if self._spikes is not None or any(map(self.refusals.are_in, declared)):
             self._deliver()
         # Rows before an undeclared metric are recorded.
         if len(declared) < len(blocks):

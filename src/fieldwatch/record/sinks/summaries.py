@@ -1,7 +1,7 @@
 """TensorBoard protobuf messages: rows of scalars, images, histograms, text, hyperparameters and chart layouts."""
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,6 +22,8 @@ HISTOGRAM_BINS = 30
 # A varint of five bytes holds seven bits per byte: steps up to 2**35 - 1.
 _STEP_BYTES = 5
 LARGEST_STEP = (1 << 7 * _STEP_BYTES) - 1
+_PIECE_BYTES = 1 << 16
+"""Bytes of records that are serialized at once. The memory of larger arrays comes from the system, page by page."""
 _SHIFTS = np.arange(0, 7 * _STEP_BYTES, 7)
 # Positions in a framed event of scalars: 8 bytes of wall time after the key of its field, 5 of the step after another.
 _WALL = HEAD_BYTES + 1 + np.arange(8)
@@ -72,16 +74,41 @@ class Scalars(NamedTuple):
     values: NDArray[np.float64]
 
 
-def scalar_events(parts: Sequence[Scalars]) -> bytes:
-    """Serialize rows of scalars: framed records, one for each row.
-
-    All parts are filled into one array at once, since a step with other tags than the one before is a part of its own.
+def scalar_events(parts: Sequence[Scalars]) -> Iterator[bytes]:
+    """Serialize rows of scalars: yield framed records, one for each row, many at a time.
 
     Args:
-        parts: rows, in the order of the records; at least one part, and no part without rows.
+        parts: rows, in the order of the records; no part without rows.
 
     Raises:
         InputError: if a step is negative or too large.
+    """
+    piece: list[Scalars] = []
+    free = _PIECE_BYTES
+    for part in parts:
+        size = len(part.tags.record)
+        count = len(part.steps)
+        first = 0
+        while first < count:
+            # At least one row, even if it is larger than a piece.
+            last = min(count, first + max(free // size, 0 if piece else 1))
+            if last > first:
+                rows = slice(first, last)
+                piece.append(Scalars(part.tags, part.wall[rows], part.steps[rows], part.values[rows]))
+                free -= (last - first) * size
+                first = last
+            if first < count:
+                yield _serialized(piece)
+                piece = []
+                free = _PIECE_BYTES
+    if piece:
+        yield _serialized(piece)
+
+
+def _serialized(parts: Sequence[Scalars]) -> bytes:
+    """Serialize rows of scalars.
+
+    All parts are filled into one array at once, since a step with other tags than the one before is a part of its own.
     """
     steps = np.concatenate([part.steps for part in parts])
     if steps.min() < 0 or steps.max() > LARGEST_STEP:

@@ -21,7 +21,7 @@ class TensorBoard:
 
     One event contains all scalars of a row, at the row's position (the step or the 1-based epoch). Bookkeeping columns
     are skipped. NaN and infinity are written unchanged, and TensorBoard marks them. Wall times follow the training
-    time, anchored at the first block. Each call is a single unbuffered write.
+    time, anchored at the first block. Writes are unbuffered.
 
     Args:
         folder: folder of the event files; created if missing.
@@ -54,8 +54,8 @@ class TensorBoard:
             if len(indices):
                 wall = self._start + block.seconds
                 parts.append(summaries.Scalars(tags, wall, block.positions, block.values[:, indices]))
-        if parts:
-            self._files.append(summaries.scalar_events(parts))
+        for records in summaries.scalar_events(parts):
+            self._files.append(records)
         self._position = int(blocks[-1].positions[-1])
 
     def _layout_of(self, columns: tuple[str, ...]) -> tuple[NDArray[np.intp], summaries.ScalarTags]:
@@ -64,7 +64,7 @@ class TensorBoard:
         if known is None:
             visible = set(visible_columns(columns))
             indices = np.array([index for index, name in enumerate(columns) if name in visible], np.intp)
-            tags = summaries.ScalarTags(tuple(columns[index] for index in indices))
+            tags = summaries.ScalarTags(tuple(name for name in columns if name in visible))
             known = self._layouts[columns] = indices, tags
         return known
 
@@ -95,7 +95,7 @@ class TensorBoard:
             tags = summaries.ScalarTags(tuple(f"Final/{name}" for name in final_metrics))
             values = np.array([list(final_metrics.values())], np.float64)
             row = summaries.Scalars(tags, np.array([self._clock()]), np.array([self._position]), values)
-            self._files.append(summaries.scalar_events([row]))
+            self._files.append(b"".join(summaries.scalar_events([row])))
             self._write(summaries.session_end(self._clock()))
 
     def layout(self, layout: Layout) -> None:

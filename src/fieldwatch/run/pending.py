@@ -6,13 +6,12 @@ from itertools import groupby
 
 import numpy as np
 
-from fieldwatch.record.metric import Axis
-from fieldwatch.record.row import Block
+from fieldwatch.record import Axis, Block
 
 LONGEST_WAIT = 0.25
 """Seconds that a row waits at most."""
-MOST_ROWS = 1024
-"""Number of rows that wait at most."""
+MOST_ROWS = 256
+"""Number of rows that wait at most. Arrays of more rows take longer for each row: their memory comes page by page."""
 
 
 class PendingBlocks:
