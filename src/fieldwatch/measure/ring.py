@@ -114,7 +114,8 @@ def _in_order(values: "array[float]", widths: Iterable[int], runs: Iterable[_Run
     numbers = np.array(values, np.float64)
     end = 0
     for width, run in zip(widths, runs, strict=True):
-        start, end = end, end + run.rows * width
+        start = end
+        end += run.rows * width
         yield numbers[start:end].reshape(run.rows, width)
 
 
@@ -138,7 +139,8 @@ class RingTransfer:
         values = self._values.numpy().astype(np.float64)
         end = 0
         for run in self._heads.runs:
-            start, end = end, end + run.rows
+            start = end
+            end += run.rows
             # Rows of the ring have a common width; the columns beyond a run's metrics are unused.
             yield values[start:end, : len(run.device_names)]
 
@@ -205,7 +207,7 @@ class HostRows(_WaitingRows):
         Raises:
             TypeError: if a tensor is complex; the row is not added.
         """
-        self._values.fromlist(list(map(Tensor.item, device_values.values())))
+        self._values.fromlist([value.item() for value in device_values.values()])
         self._heads.add(heading, tuple(device_values), host_values)
 
     def take(self) -> HostTransfer | None:

@@ -123,7 +123,8 @@ class Journal(SegmentedFile):
         texts: list[TextRows] = []
         end = 0
         for part in parts:
-            start, end = end, end + part.values.size
+            start = end
+            end += part.values.size
             layout = self._layout_of(part, is_float32[start:end].reshape(part.values.shape))
             declarations.append(b"" if layout.rows_left > 0 else layout.declaration)
             self._count_rows(layout, len(part))

@@ -132,9 +132,11 @@ def _serialized(parts: Sequence[Scalars]) -> bytes:
         singles = np.concatenate([part.values for part in parts], axis=None).astype("<f4").view(np.uint8)
     filled = end = 0
     for part, count in zip(parts, counts, strict=True):
-        first, end = end, end + count * len(part.tags.record)
+        first = end
+        end += count * len(part.tags.record)
         rows = array[first:end].reshape(count, -1)
-        filled_before, filled = filled, filled + count * len(part.tags.value_bytes)
+        filled_before = filled
+        filled += count * len(part.tags.value_bytes)
         rows[:, part.tags.value_bytes] = singles[filled_before:filled].reshape(count, -1)
     # Compute the checksums last, since they cover the numbers filled in above.
     text = bytes(stream)
