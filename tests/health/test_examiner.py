@@ -179,25 +179,39 @@ def test_a_fast_loop_is_examined_less_often_from_step_1024_on(block_of, pause, s
     assert set(np.diff(later)) == {spacing}
 
 
+@pytest.mark.parametrize(("pause", "spacing"), [(0.0005, 1024), (0.002, 512), (0.1, 64)])
+def test_a_fast_loop_is_examined_even_less_often_from_step_4096_on(block_of, pause, spacing):
+    """Steps take 0.5, 2 and 100 ms: examinations are a second apart, or 1,024 steps."""
+    examiner = Examiner([])
+    ends = []
+    for first in range(0, 9216, 512):
+        block = block_of({"a": np.zeros(512)}, first=first, seconds=pause * np.arange(first, first + 512))
+        ends += [int(part.steps[-1]) + 1 for part, due in examiner.split(block) if due]
+    later = [end for end in ends if end > 4096]
+    assert set(range(5120, 9217, 1024)) <= set(later)
+    assert set(np.diff(later)) == {spacing}
+
+
 def test_steps_of_a_fast_loop_that_recorded_nothing_are_examined_too(block_of):
-    """With a row every 300 steps, no row completes an interval of 64."""
+    """With a row every 300 steps, no row completes an interval: all up to 4,200, then one for each 1,024 steps."""
     examiner = Examiner([])
     block = block_of({"a": np.zeros(40)}, stride=300, seconds=1e-6 * np.arange(40))
-    assert sum(due for _, due in examiner.split(block)) == 39
+    assert sum(due for _, due in examiner.split(block)) == 14 + 7
 
 
-def test_a_phase_that_ended_between_two_examinations_of_a_fast_loop_is_still_judged(make, block_of):
-    """The norm explodes in steps 1,100 to 1,113, the phase ends at 1,114; examinations are at 1,024 and 1,280."""
-    norm = np.full(1400, 5.0)
-    norm[1100:1114] = 5000.0
-    history = make(events=[{"kind": "phase", "step": 1114, "name": "next"}])
+@pytest.mark.parametrize(("surge", "end", "steps"), [(1100, 1114, 1400), (4200, 4214, 5200)])
+def test_a_phase_that_ended_between_two_examinations_of_a_fast_loop_is_still_judged(make, block_of, surge, end, steps):
+    """The norm explodes in the 14 steps before the end of a phase; no examination is between the two."""
+    norm = np.full(steps, 5.0)
+    norm[surge:end] = 5000.0
+    history = make(events=[{"kind": "phase", "step": end, "name": "next"}])
     examiner = Examiner([GradientExploding()])
     found = []
-    for part, due in examiner.split(block_of({"Gradients/total_norm": norm}, seconds=1e-4 * np.arange(1400))):
+    for part, due in examiner.split(block_of({"Gradients/total_norm": norm}, seconds=1e-4 * np.arange(steps))):
         history.extend(part)
         if due:
             found += examiner.examine(history)
-    assert [finding.step for finding in found] == [1107]
+    assert [finding.step for finding in found] == [surge + 7]
 
 
 def test_plain_callables_are_rules(make):

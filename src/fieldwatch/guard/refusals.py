@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fieldwatch.record import Block, tags
 
@@ -62,12 +63,17 @@ class Refusals:
         self._streak = None
         self.diverged = None
 
+    @staticmethod
+    def are_in(block: Block) -> bool:
+        """Return whether any update of a block was refused."""
+        refused = _refused(block)
+        return refused is not None and bool(refused.any())
+
     def __call__(self, block: Block) -> None:
         """Process one block of rows."""
-        # All rows of a block have the same columns, so SKIPPED means that every update in it was skipped.
-        if block.axis != "step" or REFUSED not in block.columns or SKIPPED in block.columns:
+        refused = _refused(block)
+        if refused is None:
             return
-        refused = block.values[:, block.columns.index(REFUSED)] > 0
         # Fast path: rows are inspected one by one only in a block that contains a refusal.
         if not refused.any():
             self._streak = None
@@ -91,6 +97,14 @@ class Refusals:
     def _longer(self, step: int, reason: str) -> Streak:
         streak = self._streak
         return Streak(streak.first, streak.length + 1, reason) if streak else Streak(step, 1, reason)
+
+
+def _refused(block: Block) -> NDArray[np.bool_] | None:
+    """Return whether the update of each row was refused; None if the block does not tell."""
+    # All rows of a block have the same columns, so SKIPPED means that every update in it was skipped.
+    if block.axis != "step" or REFUSED not in block.columns or SKIPPED in block.columns:
+        return None
+    return block.values[:, block.columns.index(REFUSED)] > 0
 
 
 def culprit(block: Block, row: int) -> dict[str, list[str]]:

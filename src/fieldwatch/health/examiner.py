@@ -10,7 +10,7 @@ import numpy as np
 from fieldwatch.base import MissingPathError
 from fieldwatch.health.finding import RULE_FAILED, Finding, Severity, is_more_severe
 from fieldwatch.health.rule import Rule
-from fieldwatch.health.window import EARLY, LOOKBACK, SPARSE
+from fieldwatch.health.window import LOOKBACK, spacing
 from fieldwatch.record import Block, DamageTally, History, holds_run, note_damage, read_blocks, read_events
 
 _Key = tuple[str, str, int]
@@ -26,11 +26,11 @@ class Examiner:
     same findings.
 
     A fast loop would spend much of its time on rules. From step 1,024 on, an examination less than a second after the
-    one before is left out, unless three have been.
+    one before is left out, unless three have been; from step 4,096 on, unless 15 have been.
 
     Args:
         rules: callables that take a history and return a finding, several, or None.
-        every: number of steps between two examinations; four times as many in a fast loop from step 1,024 on.
+        every: number of steps between two examinations; up to 16 times as many in a fast loop.
 
     Raises:
         ValueError: if ``every`` is not within 1 to 64. Rules look back 64 steps for phases that have ended since the
@@ -98,10 +98,10 @@ class Examiner:
         """Return whether to examine after an interval, in a row with these seconds of training."""
         # A journal has whole microseconds: the live run must decide as those who read it.
         at = round(seconds, 6)
-        early = (interval + 1) * self.every <= EARLY
         # At fixed steps whatever the speed, so that a resumed run has the same findings.
-        fixed = (interval + 1) // SPARSE > (self._examined_interval + 1) // SPARSE
-        if not (early or fixed or at - self._examined_at >= _APART):
+        times = spacing((interval + 1) * self.every)
+        fixed = (interval + 1) // times > (self._examined_interval + 1) // times
+        if not (fixed or at - self._examined_at >= _APART):
             return False
         self._examined_interval = interval
         self._examined_at = at

@@ -2,8 +2,9 @@
 
 Thresholds, baselines and warm-ups restart at phase borders, so a rule never sees a series that crosses one. A rule
 sees the current phase, and any that ended since the last examination: those that were active during the last 64 steps
-(``LOOKBACK``), or the last 256 from step 1,024 on. All calculations are causal: the result for a recording depends only
-on it and on earlier recordings, so that a later examination of the same recordings gives the same result.
+(``LOOKBACK``), the last 256 from step 1,024 on, or the last 1,024 from step 4,096 on. All calculations are causal: the
+result for a recording depends only on it and on earlier recordings, so that a later examination of the same recordings
+gives the same result.
 """
 
 import bisect
@@ -20,10 +21,8 @@ DISTURBANCES = ("growth", "prune", "reset", "phase", "grid_rebuilt", "rolled_bac
 """Kinds of events by which the program itself changes the model or the loss."""
 LOOKBACK = 64
 """Number of steps between two examinations, and of past steps whose phases a rule still examines."""
-EARLY = 1024
-"""Step from which a fast loop is examined less often."""
-SPARSE = 4
-"""Number of times as many steps between two examinations of a fast loop from there on."""
+_SPACINGS = ((1024, 1), (4096, 4))
+_WIDEST_SPACING = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,14 +51,28 @@ class Span:
         return int(self.series.steps[at])
 
 
+def spacing(end: int) -> int:
+    """Return by how many times the examinations of a fast loop are farther apart than at its beginning.
+
+    It grows with the number of steps, since an examination takes as long as some hundreds of fast steps.
+
+    Args:
+        end: number of steps so far.
+    """
+    for last, times in _SPACINGS:
+        if end <= last:
+            return times
+    return _WIDEST_SPACING
+
+
 def phases(history: History) -> list[tuple[int, int]]:
     """Return the first and last step of each phase that may have been active since the last examination, oldest first.
 
-    These are the last 64 steps, or the last 256 from step 1,024 on.
+    These are the last 64 steps, the last 256 from step 1,024 on, or the last 1,024 from step 4,096 on.
     """
     bounds: list[tuple[int, int]] = []
     last = history.step
-    lookback = LOOKBACK if last < EARLY else SPARSE * LOOKBACK
+    lookback = LOOKBACK * spacing(last + 1)
     while last >= 0:
         start = history.phase_start(last)
         bounds.append((start, last))

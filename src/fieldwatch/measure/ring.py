@@ -2,8 +2,8 @@
 
 import time
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import groupby
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,19 +26,6 @@ MAX_WAIT_SECONDS = 1.0
 Names = tuple[str, ...]
 
 
-class _RowInfo(NamedTuple):
-    """Host-side data of one ring row."""
-
-    axis: Axis
-    step: int
-    position: int
-    seconds: float
-    samples: tuple[str, ...]
-    device_names: Names
-    host_names: Names
-    host_values: tuple[float, ...]
-
-
 class Heading(NamedTuple):
     """Coordinates of a row; see :class:`~fieldwatch.record.Row`."""
 
@@ -49,12 +36,95 @@ class Heading(NamedTuple):
     samples: tuple[str, ...] = ()
 
 
+@dataclass(slots=True)
+class _Run:
+    """Consecutive rows that recorded the same metrics, and can share a block."""
+
+    device_names: Names
+    host_names: Names
+    axis: Axis
+    has_samples: bool
+    rows: int = 0
+
+
+class _Heads:
+    """Host-side data of rows: no object per row, since reading the objects of another thread is slow.
+
+    Attributes:
+        runs: the rows in runs.
+    """
+
+    def __init__(self) -> None:
+        self.runs: list[_Run] = []
+        self._steps = array("q")
+        self._positions = array("q")
+        self._seconds = array("d")
+        self._host_values = array("d")
+        self._samples: list[tuple[str, ...]] = []
+        self._layout: tuple[Names, Names, Axis, bool] | None = None
+
+    def __len__(self) -> int:
+        return len(self._steps)
+
+    def add(self, heading: Heading, device_names: Names, host_values: Mapping[str, float]) -> None:
+        """Add a row."""
+        axis, step, position, seconds, samples = heading
+        self._host_values.fromlist([*host_values.values()])
+        self._steps.append(step)
+        self._positions.append(position)
+        self._seconds.append(seconds)
+        self._samples.append(samples)
+        layout = (device_names, tuple(host_values), axis, bool(samples))
+        if layout != self._layout:
+            self._layout = layout
+            self.runs.append(_Run(*layout))
+        self.runs[-1].rows += 1
+
+    def blocks(self, device_values: Iterable[NDArray[np.float64]]) -> list[Block]:
+        """Return a block for each run.
+
+        Args:
+            device_values: ``[rows, names]`` device values of each run.
+        """
+        steps = np.array(self._steps)
+        positions = np.array(self._positions)
+        seconds = np.array(self._seconds)
+        host_values = _in_order(self._host_values, [len(run.host_names) for run in self.runs], self.runs)
+        blocks: list[Block] = []
+        end = 0
+        for run, device, host in zip(self.runs, device_values, host_values, strict=True):
+            part = slice(end, end + run.rows)
+            end += run.rows
+            blocks.append(
+                Block(
+                    axis=run.axis,
+                    columns=run.device_names + run.host_names,
+                    steps=steps[part],
+                    seconds=seconds[part],
+                    positions=positions[part],
+                    values=np.concatenate([device, host], axis=1),
+                    samples=tuple(self._samples[part]) if run.has_samples else (),
+                )
+            )
+        return blocks
+
+
+def _in_order(values: "array[float]", widths: Iterable[int], runs: Iterable[_Run]) -> Iterator[NDArray[np.float64]]:
+    """Yield the ``[rows, width]`` values of each run, which stand one behind the other."""
+    numbers = np.array(values, np.float64)
+    end = 0
+    for width, run in zip(widths, runs, strict=True):
+        start = end
+        end += run.rows * width
+        yield numbers[start:end].reshape(run.rows, width)
+
+
 class RingTransfer:
     """An asynchronous copy of ring rows to the host."""
 
-    def __init__(self, values: Float32[Tensor, "rows width"], lines: Sequence[_RowInfo], arrived: Any = None) -> None:
+    def __init__(self, values: Float32[Tensor, "rows width"], heads: _Heads, arrived: Any = None) -> None:
         self._values = values
-        self._row_infos = lines
+        self._heads = heads
         self._arrived = arrived
 
     def ready(self) -> bool:
@@ -63,21 +133,24 @@ class RingTransfer:
 
     def blocks(self) -> list[Block]:
         """Return the rows, one block for each run of consecutive steps that recorded the same metrics."""
-        values = self._values.numpy()
-        blocks: list[Block] = []
-        first = 0
-        for lines in _runs(self._row_infos):
-            blocks.append(_block(lines, values[first : first + len(lines)]))
-            first += len(lines)
-        return blocks
+        return self._heads.blocks(self._values_of_runs())
+
+    def _values_of_runs(self) -> Iterator[NDArray[np.float64]]:
+        values = self._values.numpy().astype(np.float64)
+        end = 0
+        for run in self._heads.runs:
+            start = end
+            end += run.rows
+            # Rows of the ring have a common width; the columns beyond a run's metrics are unused.
+            yield values[start:end, : len(run.device_names)]
 
 
 class HostTransfer:
     """Rows that are on the host already."""
 
-    def __init__(self, values: "array[float]", lines: Sequence[_RowInfo]) -> None:
+    def __init__(self, values: "array[float]", heads: _Heads) -> None:
         self._values = values
-        self._row_infos = lines
+        self._heads = heads
 
     def ready(self) -> bool:
         """Return True: there is nothing to wait for."""
@@ -85,40 +158,8 @@ class HostTransfer:
 
     def blocks(self) -> list[Block]:
         """Return the rows, one block for each run of consecutive steps that recorded the same metrics."""
-        values = np.frombuffer(self._values, np.float32) if self._values else np.empty(0, np.float32)
-        blocks: list[Block] = []
-        first = 0
-        for lines in _runs(self._row_infos):
-            width = len(lines[0].device_names)
-            blocks.append(_block(lines, values[first : first + width * len(lines)].reshape(len(lines), width)))
-            first += width * len(lines)
-        return blocks
-
-
-def _runs(lines: Sequence[_RowInfo]) -> Iterator[list[_RowInfo]]:
-    """Yield the runs of consecutive rows that share a block."""
-    yield from (list(run) for _, run in groupby(lines, key=_block_key))
-
-
-def _block_key(line: _RowInfo) -> tuple[Axis, Names, Names, bool]:
-    # Rows with equal keys have the same columns and can share a block.
-    return line.axis, line.device_names, line.host_names, bool(line.samples)
-
-
-def _block(lines: list[_RowInfo], values: NDArray[np.float32]) -> Block:
-    head = lines[0]
-    # Rows of the ring have a common width; the columns beyond this block's metrics are unused.
-    device = values[:, : len(head.device_names)].astype(np.float64)
-    host = np.array([line.host_values for line in lines], np.float64).reshape(len(lines), len(head.host_names))
-    return Block(
-        axis=head.axis,
-        columns=head.device_names + head.host_names,
-        steps=np.array([line.step for line in lines], np.int64),
-        seconds=np.array([line.seconds for line in lines], np.float64),
-        positions=np.array([line.position for line in lines], np.int64),
-        values=np.concatenate([device, host], axis=1),
-        samples=tuple(line.samples for line in lines) if head.samples else (),
-    )
+        runs = self._heads.runs
+        return self._heads.blocks(_in_order(self._values, [len(run.device_names) for run in runs], runs))
 
 
 def is_on_host(device: torch.device) -> bool:
@@ -130,17 +171,22 @@ class _WaitingRows:
     """Rows of steps that wait for their transfer to the writer thread."""
 
     def __init__(self) -> None:
-        self._row_infos: list[_RowInfo] = []
+        self._heads = _Heads()
         self._last_take = time.monotonic()
 
     def due(self) -> bool:
         """Whether there is a full block of rows, or `MAX_WAIT_SECONDS` have passed since the last transfer."""
-        count = len(self._row_infos)
+        count = len(self._heads)
         return count >= ROWS or (count > 0 and time.monotonic() - self._last_take > MAX_WAIT_SECONDS)
 
-    def _add(self, heading: "Heading", device_values: Mapping[str, Tensor], host_values: Mapping[str, float]) -> None:
-        info = _RowInfo(*heading, tuple(device_values), tuple(host_values), tuple(host_values.values()))
-        self._row_infos.append(info)
+    def _take_heads(self) -> _Heads | None:
+        """Return the heads of all rows and begin anew; None if there are no rows."""
+        self._last_take = time.monotonic()
+        if not len(self._heads):
+            return None
+        heads = self._heads
+        self._heads = _Heads()
+        return heads
 
 
 class HostRows(_WaitingRows):
@@ -162,16 +208,15 @@ class HostRows(_WaitingRows):
             TypeError: if a tensor is complex; the row is not added.
         """
         self._values.fromlist([value.item() for value in device_values.values()])
-        self._add(heading, device_values, host_values)
+        self._heads.add(heading, tuple(device_values), host_values)
 
     def take(self) -> HostTransfer | None:
         """Return all rows and begin anew; None if there are no rows."""
-        self._last_take = time.monotonic()
-        if not self._row_infos:
+        heads = self._take_heads()
+        if heads is None:
             return None
-        transfer = HostTransfer(self._values, self._row_infos)
+        transfer = HostTransfer(self._values, heads)
         self._values = array("f")
-        self._row_infos = []
         return transfer
 
 
@@ -201,22 +246,20 @@ class DeviceRing(_WaitingRows):
             row = self._row(len(values))
             with torch.no_grad():
                 torch.stack(values, out=row)
-        self._add(heading, device_values, host_values)
+        self._heads.add(heading, tuple(device_values), host_values)
 
     def take(self) -> RingTransfer | None:
         """Start copying all rows to the host and clear the ring; None if there are no rows."""
-        self._last_take = time.monotonic()
-        if not self._row_infos:
+        heads = self._take_heads()
+        if heads is None:
             return None
-        lines = self._row_infos
-        self._row_infos = []
-        rows = self._values[: len(lines)]
+        rows = self._values[: len(heads)]
         # On a CPU the ring is reused at once, so the rows must be copied.
         if self._stream is None:
-            return RingTransfer(rows.clone(), lines)
-        return self._start_copy(rows, lines)
+            return RingTransfer(rows.clone(), heads)
+        return self._start_copy(rows, heads)
 
-    def _start_copy(self, rows: Tensor, lines: list[_RowInfo]) -> RingTransfer:
+    def _start_copy(self, rows: Tensor, heads: _Heads) -> RingTransfer:
         # A device-to-host copy is asynchronous only into pinned memory.
         host = torch.empty(rows.shape, dtype=rows.dtype, pin_memory=True)
         current = torch.cuda.current_stream(self.device)
@@ -232,10 +275,10 @@ class DeviceRing(_WaitingRows):
         # Continue in fresh memory: the next row must not overwrite values that are still being copied.
         self._values = self._new_values()
         self._row_views.clear()
-        return RingTransfer(host, lines, arrived)
+        return RingTransfer(host, heads, arrived)
 
     def _row(self, count: int) -> Tensor:
-        row_index = len(self._row_infos)
+        row_index = len(self._heads)
         if count > self._width or row_index >= len(self._values):
             self._enlarge(count)
         rows = self._row_views.get(count)
@@ -250,7 +293,7 @@ class DeviceRing(_WaitingRows):
         old_values = self._values
         # Double the width, so that a growing set of metrics causes few reallocations.
         self._width = self._width if count <= self._width else max(count, 2 * self._width)
-        self._values = self._new_values(2 * len(self._row_infos))
+        self._values = self._new_values(2 * len(self._heads))
         self._values[: len(old_values), : old_values.shape[1]] = old_values
         self._row_views.clear()
 

@@ -3,7 +3,6 @@
 import functools
 import math
 from collections.abc import Iterable
-from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,18 +22,29 @@ def derive_block(block: Block) -> Block:
     derived = _derived_columns(block.columns)
     if not derived.columns:
         return block
-    values = block.values
     # Compute all terms at once: one gather per operand instead of a Python loop over the terms of every block.
+    recorded = block.values.shape[1]
+    values = np.empty((len(block), recorded + len(derived.columns)))
+    values[:, :recorded] = block.values
     weighted = values[:, derived.components] * values[:, derived.weights]
-    pieces = [values, weighted[:, derived.new_weighted]]
+    middle = recorded + len(derived.new_weighted)
+    values[:, recorded:middle] = weighted[:, derived.new_weighted]
     if derived.total is not None:
         total = values[:, derived.total : derived.total + 1]
         # Dividing by 0 or infinity would warn and yield infinities or zeros that look like valid shares.
         usable = np.isfinite(total) & (total != 0)
-        shares = np.full_like(weighted, np.nan)
-        np.divide(weighted, total, out=shares, where=usable)
-        pieces.append(shares[:, derived.new_shares])
-    return replace(block, columns=(*block.columns, *derived.columns), values=np.concatenate(pieces, axis=1))
+        shares = values[:, middle:]
+        shares[...] = np.nan
+        np.divide(weighted[:, derived.new_shares], total, out=shares, where=usable)
+    return Block(
+        axis=block.axis,
+        columns=derived.all_columns,
+        steps=block.steps,
+        seconds=block.seconds,
+        positions=block.positions,
+        values=values,
+        samples=block.samples,
+    )
 
 
 class _DerivedColumns:
@@ -57,6 +67,7 @@ class _DerivedColumns:
         self.columns: tuple[str, ...] = tuple(tags.WEIGHTED.tag(terms[i]) for i in new_weighted)
         if self.total is not None:
             self.columns += tuple(tags.SHARE.tag(terms[i]) for i in new_shares)
+        self.all_columns = columns + self.columns
 
 
 def _index(column_of: Iterable[int]) -> NDArray[np.intp]:
@@ -82,17 +93,31 @@ def trend(series: Series, window: int) -> float:
         raise ValueError(f"trend: window must be at least 1, got {window}")
     if len(series) < 2 * window:
         return math.nan
-    recent = series.last(2 * window).values
-    before, after = (part[np.isfinite(part)] for part in (recent[:window], recent[window:]))
-    if not len(before) or not len(after):
-        return math.nan
-    # Divide by the absolute value, so that the sign of the result is the direction of the change.
-    start = _median(before)
-    return (_median(after) - start) / abs(start) if start else math.nan
+    return trends(series.last(2 * window).values.reshape(1, 2, window))[0]
+
+
+def trends(windows: NDArray[np.float64]) -> list[float]:
+    """Return the :func:`trend` of several series from the last two windows of each.
+
+    Args:
+        windows: ``[series, 2, window]`` values.
+    """
+    middle = windows.shape[2] // 2
+    ranked = np.sort(windows, axis=2)
+    medians = ranked[:, :, middle] if windows.shape[2] % 2 else (ranked[:, :, middle - 1] + ranked[:, :, middle]) / 2
+    changes: list[float] = []
+    for values, of_all in zip(windows, medians.tolist(), strict=True):
+        finite = np.isfinite(values)
+        start, end = of_all if finite.all() else (_median(values[part, finite[part]]) for part in (0, 1))
+        # Divide by the absolute value, so that the sign of the result is the direction of the change.
+        changes.append((end - start) / abs(start) if start else math.nan)
+    return changes
 
 
 def _median(finite: NDArray[np.float64]) -> float:
-    """Return the median of finite values, as np.median does; that takes several times as long on short arrays."""
+    """Return the median of finite values, NaN without any; np.median takes several times as long on short arrays."""
+    if not len(finite):
+        return math.nan
     ranked = np.sort(finite)
     middle = len(ranked) // 2
     return float(ranked[middle]) if len(ranked) % 2 else float((ranked[middle - 1] + ranked[middle]) / 2)

@@ -164,6 +164,17 @@ class History:
         """Return the number of rows that hold a metric: no less than the length of its series, and cheaper."""
         return sum(len(table) for table in self._tables_by_name.get(name, ()))
 
+    def last_values(self, names: Sequence[str], count: int) -> NDArray[np.float64] | None:
+        """Return the last values of several metrics, ``[metrics, count]``.
+
+        None if any of them has fewer values, or if they were not recorded in the same rows and in order.
+        """
+        tables = {id(table): table for name in names for table in self._tables_by_name.get(name, ())}
+        if len(tables) != 1:
+            return None
+        (table,) = tables.values()
+        return table.columns(names, count) if len(table) >= count and table.ascending() else None
+
     def __getitem__(self, name: str) -> Series:
         """Return the series of a metric.
 

@@ -1,10 +1,9 @@
 """The journal: one append-only file of JSON lines that stores every row of a run. Sinks are exports of it."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
-from zlib import crc32
 
 import numpy as np
 import orjson
@@ -14,6 +13,7 @@ from fieldwatch.record.lines import add_checksum, read_chunks
 from fieldwatch.record.metric import Axis
 from fieldwatch.record.packing import MOST_ROWS, PACKED, fits, pack
 from fieldwatch.record.row import Block
+from fieldwatch.record.row_text import TextRows, row_lines
 from fieldwatch.record.segments import SEGMENT_KEY, Segment, SegmentedFile, objects_in, segment_in
 
 JOURNAL = "journal.jsonl"
@@ -31,6 +31,7 @@ class _WrittenLayout:
         number: layout number, the first entry of each row.
         float32_indices: indices of the columns whose values are all exact in float32.
         float64_indices: indices of the remaining columns.
+        is_float64: ``[columns]`` whether a column is one of the remaining ones.
         declaration: line that declares the layout.
         repeat_rows: number of rows between the last declaration and the next one.
         rows_left: number of rows until the next declaration.
@@ -39,6 +40,7 @@ class _WrittenLayout:
     number: int
     float32_indices: NDArray[np.intp]
     float64_indices: NDArray[np.intp]
+    is_float64: NDArray[np.bool_]
     declaration: bytes
     repeat_rows: int = FIRST_REPEAT_ROWS
     rows_left: int = 0
@@ -65,8 +67,8 @@ class Journal(SegmentedFile):
     identify a float32 number: parse them as float32. The others are float64. A column that once needed float64 stays
     float64. Non-finite values are the strings ``"nan"``, ``"inf"`` and ``"-inf"``. Seconds are rounded to microseconds.
 
-    Each block is written with a single system call; nothing is buffered in the process. Opening the file truncates a
-    torn last line and leaves damaged lines in place.
+    Each call writes its rows with a single system call; nothing is buffered in the process. Opening the file truncates
+    a torn last line and leaves damaged lines in place.
 
     Args:
         folder: the run folder; created if missing.
@@ -94,37 +96,66 @@ class Journal(SegmentedFile):
 
     def append(self, block: Block) -> None:
         """Write the rows of a block. A block without rows or columns writes nothing."""
-        if not len(block) or not block.columns:
-            return
-        for first in range(0, len(block), MOST_ROWS):
-            self._append(block if len(block) <= MOST_ROWS else block.part(slice(first, first + MOST_ROWS)))
+        self.extend((block,))
 
-    def _append(self, block: Block) -> None:
+    def extend(self, blocks: Iterable[Block]) -> None:
+        """Write the rows of several blocks, in order, with a single system call."""
+        parts = [part for block in blocks if len(block) and block.columns for part in _short_blocks(block)]
+        if not parts:
+            return
+        try:
+            self._file.append(self._lines(parts), rows=sum(map(len, parts)))
+        except BaseException:
+            # The declarations may be missing in the file: later rows begin with new ones.
+            self._layouts.clear()
+            raise
+
+    def _lines(self, parts: Sequence[Block]) -> bytes:
+        """Return the lines of all rows, with the declarations that are due."""
+        values = np.concatenate([part.values for part in parts], axis=None)
         # Values outside the range of float32 become infinite here, fail the comparison below, and stay float64.
         with np.errstate(over="ignore"):
-            float32_values = block.values.astype(np.float32)
-        finite = np.isfinite(block.values)
+            float32_values = values.astype(np.float32)
         # NaN compares unequal to itself. Non-finite values are written by name, so they fit either type.
-        fits_float32 = ((float32_values == block.values) | ~finite).all(axis=0)
-        layout = self._layout_of(block, fits_float32)
-        if fits(block):
-            singles = float32_values if not len(layout.float64_indices) else float32_values[:, layout.float32_indices]
-            rows = add_checksum(pack(block, layout.number, singles, block.values[:, layout.float64_indices]))
-        else:
-            rows = _row_lines(block, float32_values, finite, layout)
-        # One write for declaration and rows: a crash cannot leave rows without the preceding declaration.
-        self._file.append((b"" if layout.rows_left > 0 else layout.declaration) + rows, rows=len(block))
-        self._count_rows(layout, len(block))
-        self._layouts[block.axis, block.columns] = layout
+        is_float32 = (float32_values == values) | ~np.isfinite(values)
+        declarations: list[bytes] = []
+        rows: list[bytes | None] = []
+        texts: list[TextRows] = []
+        end = 0
+        for part in parts:
+            start = end
+            end += part.values.size
+            layout = self._layout_of(part, is_float32[start:end].reshape(part.values.shape))
+            declarations.append(b"" if layout.rows_left > 0 else layout.declaration)
+            self._count_rows(layout, len(part))
+            singles = float32_values[start:end].reshape(part.values.shape)
+            if len(layout.float64_indices):
+                singles = singles[:, layout.float32_indices]
+            doubles = part.values[:, layout.float64_indices]
+            if fits(part):
+                rows.append(add_checksum(pack(part, layout.number, singles, doubles)))
+            else:
+                rows.append(None)
+                texts.append(TextRows(part, layout.number, singles, doubles))
+        lines = row_lines(texts)
+        pairs = zip(declarations, rows, strict=True)
+        return b"".join([declaration + (next(lines) if packed is None else packed) for declaration, packed in pairs])
 
-    def _layout_of(self, block: Block, fits_float32: NDArray[np.bool_]) -> _WrittenLayout:
-        """Return the layout of a block, creating a new one if necessary."""
-        known = self._layouts.get((block.axis, block.columns))
+    def _layout_of(self, block: Block, is_float32: NDArray[np.bool_]) -> _WrittenLayout:
+        """Return the layout of a block, creating a new one if necessary.
+
+        Args:
+            block: the rows.
+            is_float32: ``[rows, columns]`` whether each value is exact in float32.
+        """
+        key = (block.axis, block.columns)
+        known = self._layouts.get(key)
+        if known is not None and (is_float32 | known.is_float64).all():
+            return known
+        fits_float32 = is_float32.all(axis=0)
         if known is not None:
-            if fits_float32[known.float32_indices].all():
-                return known
             # A column that once needed float64 keeps it, so that the layout does not alternate between blocks.
-            fits_float32[known.float64_indices] = False
+            fits_float32 &= ~known.is_float64
         float32_indices = np.flatnonzero(fits_float32)
         float64_indices = np.flatnonzero(~fits_float32)
         number = self._next_layout
@@ -138,12 +169,15 @@ class Journal(SegmentedFile):
             "float32": len(float32_indices),
             **self.segment_fields,
         }
-        return _WrittenLayout(
+        layout = _WrittenLayout(
             number=number,
             float32_indices=float32_indices,
             float64_indices=float64_indices,
+            is_float64=np.logical_not(fits_float32),
             declaration=add_checksum(orjson.dumps(line)),
         )
+        self._layouts[key] = layout
+        return layout
 
     @staticmethod
     def _count_rows(layout: _WrittenLayout, rows: int) -> None:
@@ -155,72 +189,18 @@ class Journal(SegmentedFile):
         layout.rows_left -= rows
 
 
-def _row_lines(
-    block: Block, float32_values: NDArray[np.float32], finite: NDArray[np.bool_], layout: _WrittenLayout
-) -> bytes:
-    """Return the rows of a block as text, one line each."""
-    numbers = _value_texts(block.values, float32_values, layout)
-    if not finite.all():
-        order = np.concatenate((layout.float32_indices, layout.float64_indices))
-        _name_non_finite(numbers, block.values[:, order], finite[:, order])
-    bodies = map(b",".join, zip(_heads(block, layout.number), numbers, strict=True))
-    return b"".join([b"%b,%d]\n" % (body, crc32(body)) for body in bodies])
+def _short_blocks(block: Block) -> Iterator[Block]:
+    """Yield a block in parts of at most `MOST_ROWS` rows."""
+    if len(block) <= MOST_ROWS:
+        yield block
+        return
+    for first in range(0, len(block), MOST_ROWS):
+        yield block.part(slice(first, first + MOST_ROWS))
 
 
 def _count_lines(path: Path) -> int:
     """Return the number of lines in a file."""
     return max((first + text.count(b"\n") - 1 for first, text in read_chunks(path)), default=0)
-
-
-def _heads(block: Block, number: int) -> list[bytes]:
-    """Format the part of each row that precedes the values: layout, step, seconds, position, samples."""
-    # Microseconds are precise enough and shorten every row.
-    seconds = _number_texts(np.round(block.seconds, 6))
-    heads = zip(_number_texts(block.steps), seconds, _number_texts(block.positions), strict=True)
-    if not block.samples:
-        return [b"[%d,%b,%b,%b,[]" % (number, *head) for head in heads]
-    names = map(orjson.dumps, block.samples)
-    return [b"[%d,%b,%b,%b,%b" % (number, *head, name) for head, name in zip(heads, names, strict=True)]
-
-
-def _number_texts(array: NDArray[Any]) -> list[bytes]:
-    """Format each number of an array."""
-    # orjson formats a whole array in one call, many times faster than formatting the numbers in Python.
-    return orjson.dumps(np.ascontiguousarray(array), option=orjson.OPT_SERIALIZE_NUMPY)[1:-1].split(b",")
-
-
-def _value_texts(
-    values: NDArray[np.float64], float32_values: NDArray[np.float32], layout: _WrittenLayout
-) -> list[bytes]:
-    """Format the values of each row, float32 columns first."""
-    # Shortcuts for the common case of a single type.
-    if not len(layout.float64_indices):
-        return _row_texts(float32_values)
-    if not len(layout.float32_indices):
-        return _row_texts(values)
-    pairs = zip(
-        _row_texts(float32_values[:, layout.float32_indices]),
-        _row_texts(values[:, layout.float64_indices]),
-        strict=True,
-    )
-    return list(map(b",".join, pairs))
-
-
-def _row_texts(array: NDArray[Any]) -> list[bytes]:
-    """Format each row of a 2-D array as comma-separated numbers."""
-    text = orjson.dumps(np.ascontiguousarray(array), option=orjson.OPT_SERIALIZE_NUMPY)
-    # The text is ``[[a,b],[c,d]]``: split at "]", each part begins with ``[[`` or ``,[``, and the last two are empty.
-    return [part[2:] for part in text.split(b"]")[:-2]]
-
-
-def _name_non_finite(texts: list[bytes], values: NDArray[np.float64], finite: NDArray[np.bool_]) -> None:
-    """Insert the names of non-finite values, in place; orjson writes them as null."""
-    # Only affected rows are split, since non-finite values are rare.
-    for i in np.flatnonzero(~finite.all(axis=1)):
-        parts = texts[i].split(b",")
-        for j in np.flatnonzero(~finite[i]):
-            parts[j] = b'"%a"' % float(values[i, j])
-        texts[i] = b",".join(parts)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,8 +16,8 @@ such as exponents and signs, are then neighbors, and take hardly any space.
 
 import binascii
 import zlib
-from collections.abc import Mapping
-from typing import Any, TypeAlias, cast
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import orjson
@@ -37,8 +37,21 @@ _MICROSECONDS = 1e6
 _RAW = -zlib.MAX_WBITS
 _INT64 = 2**63
 
-UnpackedRows: TypeAlias = tuple[NDArray[np.int64], NDArray[np.float64], tuple[tuple[str, ...], ...]]
-"""``[3, rows]`` microseconds, steps and positions; ``[rows, columns]`` values; and the names of the samples."""
+
+class PackedRows(NamedTuple):
+    """The contents of a packed line.
+
+    Attributes:
+        first: step of the first row.
+        rows: number of rows.
+        numbers: bytes of all arrays.
+        samples: names of the samples of each row; empty if no row names any.
+    """
+
+    first: int
+    rows: int
+    numbers: bytes
+    samples: tuple[tuple[str, ...], ...]
 
 
 def fits(block: Block) -> bool:
@@ -83,14 +96,13 @@ def layout_number(line: Mapping[str, Any]) -> int:
     return number if type(number) is int else -1
 
 
-def unpack(line: Mapping[str, Any], singles: int, doubles: int) -> UnpackedRows | None:
+def unpack(line: Mapping[str, Any], singles: int, doubles: int) -> PackedRows | None:
     """Return the contents of a packed line, or None if it does not hold rows of this layout.
 
     Args:
         line: parsed line, without its checksum.
         singles: number of float32 columns of the layout.
         doubles: number of its float64 columns.
-
     """
     rows = line.get("rows")
     first = line.get("step")
@@ -108,20 +120,44 @@ def unpack(line: Mapping[str, Any], singles: int, doubles: int) -> UnpackedRows 
     samples = _samples(data[size:], rows)
     if not stream.eof or len(data) < size or samples is None:
         return None
-    planes = np.frombuffer(data, np.uint8)
-    # All three at once: each operation on so few numbers takes as long as the work itself.
-    integers = planes[: 24 * rows].reshape(3, 8, rows).transpose(0, 2, 1).copy().view(np.int64)[:, :, 0]
+    return PackedRows(first, rows, data[:size] if len(data) > size else data, samples)
+
+
+def numbers_of(
+    lines: Sequence[PackedRows], singles: int, doubles: int
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Return the numbers of consecutive lines with the same number of rows.
+
+    All lines are converted at once: each operation on the numbers of a single line takes as long as the work itself.
+
+    Args:
+        lines: contents of the lines; at least one.
+        singles: number of float32 columns of their layout.
+        doubles: number of its float64 columns.
+
+    Returns:
+        ``[3, lines * rows]`` microseconds, steps and positions, and ``[lines * rows, columns]`` values.
+    """
+    count = len(lines)
+    rows = lines[0].rows
+    planes = np.frombuffer(b"".join([line.numbers for line in lines]), np.uint8).reshape(count, -1)
+    middle = 24 * rows
+    end = middle + 4 * singles * rows
+    # ``[3, lines, rows]``, from the three arrays of each line.
+    integers = _numbers(planes[:, :middle].reshape(3 * count, 8 * rows), np.int64)
+    integers = np.ascontiguousarray(integers.reshape(count, 3, rows).transpose(1, 0, 2))
     integers[1] += 1
-    np.cumsum(integers[:2], axis=1, out=integers[:2])
-    integers[1] += first - 1
+    np.cumsum(integers[:2], axis=2, out=integers[:2])
+    integers[1] += np.array([line.first for line in lines], np.int64)[:, None] - 1
     integers[2] += integers[1]
-    values = np.empty((rows, singles + doubles))
-    middle = 24 * rows + 4 * singles * rows
+    values = np.empty((count, rows, singles + doubles))
     if singles:
-        values[:, :singles] = _numbers(planes[24 * rows : middle], np.float32).reshape(singles, rows).T
+        columns = _numbers(planes[:, middle:end], np.float32).reshape(count, singles, rows)
+        values[:, :, :singles] = columns.transpose(0, 2, 1)
     if doubles:
-        values[:, singles:] = _numbers(planes[middle:size], np.float64).reshape(doubles, rows).T
-    return integers, values, samples
+        columns = _numbers(planes[:, end:], np.float64).reshape(count, doubles, rows)
+        values[:, :, singles:] = columns.transpose(0, 2, 1)
+    return integers.reshape(3, count * rows), values.reshape(count * rows, singles + doubles)
 
 
 def seconds_of(microseconds: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -135,9 +171,9 @@ def _planes(array: NDArray[Any]) -> bytes:
 
 
 def _numbers(planes: NDArray[np.uint8], kind: type[np.generic]) -> NDArray[Any]:
-    """Return the numbers of an array that :func:`_planes` has stored."""
+    """Return the numbers of arrays that :func:`_planes` has stored, one array in each row."""
     size = np.dtype(kind).itemsize
-    return np.ascontiguousarray(planes.reshape(size, -1).T).view(kind).reshape(-1)
+    return np.ascontiguousarray(planes.reshape(len(planes), size, -1).transpose(0, 2, 1)).view(kind)[:, :, 0]
 
 
 def _samples(text: bytes, rows: int) -> tuple[tuple[str, ...], ...] | None:

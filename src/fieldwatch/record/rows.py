@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from itertools import chain, groupby
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import Any, cast
 from zlib import crc32
@@ -14,7 +14,7 @@ from fieldwatch.record.damage import DamageTally
 from fieldwatch.record.derive import derive_block
 from fieldwatch.record.journal import RowLayout, layout_of
 from fieldwatch.record.lines import ALTERED, NO_JSON, LineReader, checksum_of, count, numbered, parse_line
-from fieldwatch.record.packing import MOST_ROWS, PACKED, UnpackedRows, layout_number, seconds_of, unpack
+from fieldwatch.record.packing import MOST_ROWS, PACKED, PackedRows, layout_number, numbers_of, seconds_of, unpack
 from fieldwatch.record.row import Block
 from fieldwatch.record.segments import Segment, segment_in
 
@@ -93,7 +93,7 @@ class RowReader:
             yield from self._finish(group)
             self._skip_line(number, problem or "does not hold the rows of a declared layout")
             return
-        if not group.takes(layout, len(contents[1])):
+        if not group.takes(layout, contents.rows):
             yield from self._finish(group)
         group.add(number, layout, contents)
 
@@ -254,18 +254,18 @@ class _PackedGroup:
         self.layout: RowLayout | None = None
         self._at = 0
         self._rows = 0
-        self._contents: list[UnpackedRows] = []
+        self._contents: list[PackedRows] = []
 
     def takes(self, layout: RowLayout, rows: int) -> bool:
         """Whether rows of a layout can be added."""
         return self.layout is None or (self.layout is layout and self._rows + rows <= BLOCK_ROWS)
 
-    def add(self, number: int, layout: RowLayout, contents: UnpackedRows) -> None:
+    def add(self, number: int, layout: RowLayout, contents: PackedRows) -> None:
         """Add the contents of a line."""
         if self.layout is None:
             self.layout = layout
             self._at = number
-        self._rows += len(contents[1])
+        self._rows += contents.rows
         self._contents.append(contents)
 
     def take(self) -> tuple[int, RowLayout, Block]:
@@ -276,11 +276,16 @@ class _PackedGroup:
         self.layout = None
         self._contents = []
         self._rows = 0
-        integers = contents[0][0] if len(contents) == 1 else np.concatenate([one for one, _, _ in contents], axis=1)
-        values = contents[0][1] if len(contents) == 1 else np.concatenate([one for _, one, _ in contents])
+        # Usually all lines but the last have the same number of rows.
+        parts = [
+            numbers_of(list(lines), layout.float32_count, layout.float64_count)
+            for _, lines in groupby(contents, attrgetter("rows"))
+        ]
+        integers = parts[0][0] if len(parts) == 1 else np.concatenate([part for part, _ in parts], axis=1)
+        values = parts[0][1] if len(parts) == 1 else np.concatenate([part for _, part in parts])
         samples: tuple[tuple[str, ...], ...] = ()
-        if any(names for _, _, names in contents):
-            samples = tuple(chain.from_iterable(names or ((),) * len(rows) for _, rows, names in contents))
+        if any(line.samples for line in contents):
+            samples = tuple(chain.from_iterable(line.samples or ((),) * line.rows for line in contents))
         block = Block(
             axis=layout.axis,
             columns=layout.columns,

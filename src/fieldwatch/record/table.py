@@ -1,4 +1,6 @@
-"""Storage for rows with the same columns: one array that grows by doubling, up to twice the capacity."""
+"""Storage for rows with the same columns: one array that grows geometrically, up to twice the capacity."""
+
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +17,8 @@ THINNED = 1024
 """Number of further rows that are kept of those that were dropped, evenly spread."""
 _STRIDE = 4
 """Every how many of them are kept at first; of longer runs, fewer."""
+_GROWTH = 8
+"""Factor by which a table without a capacity grows. Memory is occupied only where rows are written."""
 _RAMP = np.arange(4096.0)
 
 
@@ -95,6 +99,10 @@ class Table:
         """Return the ``[n]`` values of a metric."""
         return self._array[self._row_of_column[name], self._last_rows()]
 
+    def columns(self, names: Sequence[str], count: int) -> NDArray[np.float64]:
+        """Return the ``[metrics, count]`` last values of several metrics; there are as many."""
+        return self._array[[self._row_of_column[name] for name in names], self._length - count : self._length]
+
     def beginning(self, name: str) -> NDArray[np.float64]:
         """Return ``[5, n]`` arrival, step, seconds, position and value of a metric in the first ``BEGINNING`` rows."""
         rows = self._array[:, : min(self._length, BEGINNING)] if self._beginning is None else self._beginning
@@ -169,7 +177,7 @@ class Table:
                 self._beginning = self._array[:, : min(self._length, BEGINNING)].copy()
             self._thin(self._array[:, : self._length - last_rows])
         while size < last_rows + count:
-            size *= 2
+            size *= 2 if self._capacity is not None else _GROWTH
         # Views returned earlier keep the old array alive, so they never change.
         array = np.empty((len(self._array), size))
         array[:, :last_rows] = self._array[:, self._length - last_rows : self._length]

@@ -5,12 +5,16 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeAlias, runtime_checkable
 
-from fieldwatch.record.row import Block, Sink
+from fieldwatch.record.row import Block
 
 POLL_SECONDS = 0.0005
 """Seconds between two polls of an unfinished device transfer."""
+
+
+Reader: TypeAlias = Callable[[Sequence[Block]], None]
+"""A consumer of the blocks of a transfer, in step order."""
 
 
 @runtime_checkable
@@ -40,16 +44,18 @@ class _Barrier:
 class WriterThread:
     """Passes blocks, in order, to the readers (journal, sinks, history, rules) on a separate thread.
 
+    All blocks of a transfer are passed at once: a loop whose metrics change from step to step has many short ones.
+
     An exception in a reader stops the writer and is re-raised in the training thread at its next :meth:`submit` or
     :meth:`drain`, so that an error such as a full disk cannot go unnoticed.
 
     Args:
-        readers: consumers, each called with every block, in this order.
+        readers: consumers, each called with the blocks of every transfer, in this order.
         tend: housekeeping callback, called before every wait for the next item. It returns the number of seconds after
             which to call it again if no item arrives, or None to wait indefinitely.
     """
 
-    def __init__(self, readers: Sequence[Sink], tend: Callable[[], float | None] = lambda: None) -> None:
+    def __init__(self, readers: Sequence[Reader], tend: Callable[[], float | None] = lambda: None) -> None:
         self._readers = tuple(readers)
         self._tend = tend
         self._queue: queue.SimpleQueue[Transfer | Callable[[], None] | _Barrier | None] = queue.SimpleQueue()
@@ -127,6 +133,6 @@ class WriterThread:
         # Poll instead of synchronizing on the event: `record` does not import torch, and sleeping is free for the GPU.
         while not transfer.ready():
             time.sleep(POLL_SECONDS)
-        for block in transfer.blocks():
-            for reader in self._readers:
-                reader(block)
+        blocks = transfer.blocks()
+        for reader in self._readers:
+            reader(blocks)

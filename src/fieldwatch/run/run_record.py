@@ -2,6 +2,8 @@
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,7 @@ from fieldwatch.record import (
     Journal,
     RunState,
     Sink,
+    WriterFailed,
     WriterThread,
     derive_block,
     read_events,
@@ -34,6 +37,7 @@ from fieldwatch.record import (
 from fieldwatch.record.disk import Reserve, WriteBacklog
 from fieldwatch.record.sinks import HistogramSink, ImageSink, VerdictSink, verdict_facts
 from fieldwatch.run.full_disk import FullDiskReporter
+from fieldwatch.run.pending import PendingBlocks
 from fieldwatch.run.pictures import encode_png
 from fieldwatch.run.record_status import PendingStatus, RecordStatus
 from fieldwatch.run.sink_group import SinkGroup
@@ -53,7 +57,7 @@ class RunRecord:
     Args:
         folder: run folder.
         sinks: destinations of the rows besides the journal.
-        rules: health rules, evaluated on the history every 64 steps, in a fast loop every 256.
+        rules: health rules, evaluated on the history every 64 steps; see :class:`~fieldwatch.health.Examiner`.
         metrics: catalogue of declared metrics; None allows any name.
         max_refusals: number of consecutive refused updates that count as divergence.
 
@@ -101,7 +105,8 @@ class RunRecord:
         self._journal.defer_to(self.waiting, from_reserve=True)
         self._events.defer_to(self.waiting, from_reserve=True)
         self._sinks = SinkGroup(sinks, self.waiting, self._report_event)
-        self._writer = WriterThread([self._process], self._poll_disk)
+        self._pending = PendingBlocks()
+        self._writer = WriterThread([self._process], self._tend)
         self._recorder = StepRecorder(self._writer)
 
     def begin(self, step: int, mark: Mark | None, rollback: Rollback | None = None) -> float:
@@ -118,7 +123,8 @@ class RunRecord:
         Raises:
             DiskFullError: the disk is full; call it again once there is space.
         """
-        # Delayed writes of the previous segment have to be in the files before these are rewound.
+        # Rows and delayed writes of the previous segment have to be in the files before these are rewound.
+        self._deliver()
         self.waiting.flush()
         self._sinks.rewind(mark)
         # An empty journal needs no segment marker, since there are no rows to drop.
@@ -174,7 +180,7 @@ class RunRecord:
         refuse_reserved_keys(kind, facts)
         self._recorder.hand_over()
         # Queued behind the rows so far, so that every reader gets rows and events in the same order.
-        self._writer.submit(lambda: self._append_event({"kind": kind, "step": step, **facts}))
+        self._writer.submit(lambda: self._append_event_after_rows({"kind": kind, "step": step, **facts}))
 
     def write(self, heading: Heading, device_values: Mapping[str, Tensor], host_values: Mapping[str, float]) -> None:
         """Record one row; tensors stay on the device until their block is full."""
@@ -184,7 +190,7 @@ class RunRecord:
         """Send an image, histogram, text, config or layout to every sink that supports it."""
         self._recorder.hand_over()
         if self._sinks.any_supports(capability):
-            self._writer.submit(lambda: self._sinks.show(capability, method, *arguments))
+            self._writer.submit(lambda: self._show_after_rows(capability, method, *arguments))
 
     def show_verdict(self, state: RunState) -> None:
         """Send the verdict on the run so far to every sink that supports it."""
@@ -240,7 +246,7 @@ class RunRecord:
         """Return the error of a diverged run; it refers to another rank if this one has not seen the divergence."""
         divergence = self.divergence
         if divergence is None:
-            return Diverged("the run diverged on another rank", max(self.history.step, 0))
+            return Diverged("the run diverged on another rank", self._last_step)
         return Diverged(
             f"{divergence.cause}; the last state believed to be good is the one before step {divergence.first}. "
             f"{how_to_resume()}",
@@ -278,12 +284,13 @@ class RunRecord:
 
     def flush(self, *, fsync: bool = False) -> None:
         """Wait until every row so far is processed and passed to the operating system (with ``fsync``, to the disk)."""
-        self._recorder.drain()
+        self._drain()
         if fsync:
             self.sync()
         self._sinks.flush()
 
     def _status(self, seconds: float) -> RecordStatus:
+        self._deliver()
         self._sinks.flush()
         return RecordStatus(mark=self._mark(seconds), safe_to_save=not self.unsafe_to_save and self.divergence is None)
 
@@ -294,42 +301,76 @@ class RunRecord:
 
     def finish(self) -> None:
         """Evaluate the rules a last time, on the rows since the last evaluation."""
-        self._recorder.drain()
+        self._drain()
         # After the drain the writer thread is idle, so the rules can run on this one.
         with self._lock:
             self._examine()
 
     def close(self) -> None:
         """Stop the writer thread and close every file; writes that still wait for space are lost, and reported."""
+        # A record that has stopped because of its rows must not be given them again.
+        with suppress(WriterFailed):
+            self._writer.submit(self._deliver)
         # Stop the thread first, since it writes to everything that is closed below.
         self._writer.close()
-        self._disk_reporter.close(max(self.history.step, 0))
+        self._disk_reporter.close(self._last_step)
         self._sinks.close()
         self._journal.close()
         self._events.close()
 
-    def _poll_disk(self) -> float | None:
-        """Retry delayed writes; runs on the writer thread, between two blocks.
+    @property
+    def _last_step(self) -> int:
+        """Last step with a row; 0 before the first."""
+        return max(self.history.step, self._pending.last_step, 0)
+
+    def _tend(self) -> float | None:
+        """Deliver rows that have waited, and retry delayed writes; runs on the writer thread, between two transfers.
 
         Returns:
-            Seconds until the next call; None if nothing is delayed.
+            Seconds until the next call; None if nothing waits.
         """
-        if self._disk_reporter.idle:
-            return None
         with self._lock:
-            return self._disk_reporter.poll(max(self.history.step, 0))
+            if self._pending.wait() == 0:
+                self._deliver()
+            waits = [self._pending.wait()]
+            if not self._disk_reporter.idle:
+                waits.append(self._disk_reporter.poll(self._last_step))
+        return min((wait for wait in waits if wait is not None), default=None)
 
-    def _process(self, block: Block) -> None:
+    def _process(self, blocks: Sequence[Block]) -> None:
         with self._lock:
-            self._process_locked(block)
+            self._process_locked(blocks)
 
-    def _process_locked(self, block: Block) -> None:
-        self._refuse_undeclared(block)
-        # The journal comes first: a failing sink or rule must not lose a row.
-        self._journal.append(block)
-        # After it, since readers of the journal derive the same values again.
-        block = derive_block(block)
-        self._sinks(block)
+    def _process_locked(self, blocks: Sequence[Block]) -> None:
+        declared = list(takewhile(self._is_declared, blocks))
+        # The journal comes first: a failing sink or rule must not lose a row, nor a killed process.
+        self._journal.extend(declared)
+        self._pending.add(declared)
+        # Divergence is noticed at once. All else may wait, and takes less time for many rows than for a few.
+        if self._spikes is not None or any(map(self.refusals.are_in, declared)):
+            self._deliver()
+        # Rows before an undeclared metric are recorded.
+        if len(declared) < len(blocks):
+            self._refuse_undeclared(blocks[len(declared)])
+
+    def _deliver(self) -> None:
+        """Pass all rows that wait to the sinks, the detectors of divergence, the history and the rules."""
+        with self._lock:
+            # After the journal, since its readers derive the same values again.
+            blocks = [derive_block(block) for block in self._pending.take()]
+            if blocks:
+                self._sinks.extend(blocks)
+            for block in blocks:
+                self._watch(block)
+
+    def _drain(self) -> None:
+        """Wait until every row so far is in the history, has been examined, and has been passed to the sinks."""
+        self._recorder.hand_over()
+        self._writer.submit(self._deliver)
+        self._recorder.drain()
+
+    def _watch(self, block: Block) -> None:
+        """Look for refusals, divergence and findings in a block."""
         self.refusals(block)
         if self._spikes is not None:
             self._spikes(block)
@@ -353,6 +394,14 @@ class RunRecord:
             # If several rules set a cap, the smallest one applies.
             self.growth_cap = min(finding.limit, self.growth_cap or finding.limit)
 
+    def _show_after_rows(self, capability: type, method: str, *arguments: Any) -> None:
+        self._deliver()
+        self._sinks.show(capability, method, *arguments)
+
+    def _append_event_after_rows(self, event: Mapping[str, Any]) -> None:
+        self._deliver()
+        self._append_event(event)
+
     def _append_event(self, event: Mapping[str, Any]) -> None:
         with self._lock:
             self._events.append(event)
@@ -362,11 +411,20 @@ class RunRecord:
             self._sinks.event(event)
 
     def _report_event(self, kind: str, *, message: str, **facts: Any) -> None:
-        self._disk_reporter.report(kind, max(self.history.step, 0), message=message, **facts)
+        self._disk_reporter.report(kind, self._last_step, message=message, **facts)
+
+    def _is_declared(self, block: Block) -> bool:
+        """Return whether all metrics of a block are declared."""
+        # Blocks repeat a few sets of columns: check each set only once.
+        if self._metrics is None or block.columns in self._checked_columns:
+            return True
+        if not all(name in self._metrics for name in block.columns):
+            return False
+        self._checked_columns.add(block.columns)
+        return True
 
     def _refuse_undeclared(self, block: Block) -> None:
-        # Blocks repeat a few sets of columns: check each set only once.
-        if self._metrics is not None and block.columns not in self._checked_columns:
-            for name in block.columns:
-                self._metrics.require(name)
-            self._checked_columns.add(block.columns)
+        """Raise an error that names the undeclared metric of a block."""
+        assert self._metrics is not None  # noqa: S101  nothing is undeclared without a catalogue
+        for name in block.columns:
+            self._metrics.require(name)

@@ -6,7 +6,7 @@ from typing import Any
 from fieldwatch.base import lacks_space
 from fieldwatch.record import Block, Sink
 from fieldwatch.record.disk import WriteBacklog
-from fieldwatch.record.sinks import Closable, Deferrable, EventSink, Flushable, Rewindable
+from fieldwatch.record.sinks import BatchSink, Closable, Deferrable, EventSink, Flushable, Rewindable
 
 
 class SinkGroup:
@@ -35,10 +35,14 @@ class SinkGroup:
             if isinstance(sink, Deferrable):
                 sink.defer_to(waiting)
 
-    def __call__(self, block: Block) -> None:
-        """Feed a block of rows to all sinks."""
+    def extend(self, blocks: Sequence[Block]) -> None:
+        """Feed blocks of rows to all sinks."""
         for number, sink in enumerate(self.sinks):
-            self._feed(number, lambda sink=sink: sink(block))
+            if isinstance(sink, BatchSink):
+                self._feed(number, lambda sink=sink: sink.extend(blocks))
+                continue
+            for block in blocks:
+                self._feed(number, lambda sink=sink, block=block: sink(block))
 
     def event(self, event: Mapping[str, Any]) -> None:
         """Feed an event to the sinks that support events."""

@@ -20,7 +20,7 @@ from fieldwatch.record import Block
 from fieldwatch.record.charts import Chart, Layout, Margin, Tab
 from fieldwatch.record.sinks import TensorBoard
 from fieldwatch.record.sinks.event_files import EventFiles, frame, read_records
-from fieldwatch.record.sinks.summaries import ScalarRows
+from fieldwatch.record.sinks.summaries import Scalars, ScalarTags, scalar_events
 
 
 def read(folder):
@@ -73,14 +73,30 @@ def test_one_event_per_row_equals_what_protobuf_would_write(tmp_path, make_block
 @pytest.mark.parametrize("step", [0, 1, 127, 128, 16384, 2**31, 2**35 - 1])
 @pytest.mark.parametrize("value", [0.0, -0.0, 1.5, math.inf, -math.inf, 1e300, 1e-45])
 def test_every_number_keeps_its_place(step, value):
-    rows = ScalarRows(("a", "bb", "c" * 300))
-    record = rows(np.array([1.5]), np.array([step]), np.array([[value, 2.0, 3.0]]))
+    tags = ScalarTags(("a", "bb", "c" * 300))
+    (record,) = scalar_events([Scalars(tags, np.array([1.5]), np.array([step]), np.array([[value, 2.0, 3.0]]))])
     event = event_pb2.Event.FromString(record[12:-4])
     assert event.step == step
     assert event.wall_time == 1.5
     with np.errstate(over="ignore"):
         assert [one.simple_value for one in event.summary.value] == [float(np.float32(value)), 2.0, 3.0]
     assert frame(record[12:-4]) == record
+
+
+def test_rows_of_many_sets_of_tags_are_what_each_block_would_write(tmp_path, make_block):
+    rng = np.random.default_rng(0)
+    widths = rng.integers(1, 30, 40)
+    widths[7] = 3000
+    firsts = np.cumsum([0, *rng.integers(1, 100, 40)])
+    blocks = [make_block(firsts[i], firsts[i + 1], [f"{i % 7}/v{k}" for k in range(widths[i])]) for i in range(40)]
+    together = TensorBoard(tmp_path / "together", clock=lambda: 1000.0)
+    together.extend(blocks)
+    alone = TensorBoard(tmp_path / "alone", clock=lambda: 1000.0)
+    for block in blocks:
+        alone(block)
+    (one,), (other,) = (list((tmp_path / name).iterdir()) for name in ("together", "alone"))
+    assert one.read_bytes() == other.read_bytes()
+    assert len(list(raw_events(tmp_path / "together"))) == 1 + firsts[-1]
 
 
 def test_nan_is_written_as_it_is(tmp_path, make_block):
@@ -94,7 +110,7 @@ def test_nan_is_written_as_it_is(tmp_path, make_block):
 @pytest.mark.parametrize("step", [-1, 2**35])
 def test_step_outside_the_range_is_refused(step):
     with pytest.raises(ValueError, match=f"from 0 to [0-9]+, got steps {step} to {step}"):
-        ScalarRows(("a",))(np.array([0.0]), np.array([step]), np.array([[1.0]]))
+        list(scalar_events([Scalars(ScalarTags(("a",)), np.array([0.0]), np.array([step]), np.array([[1.0]]))]))
 
 
 def test_bookkeeping_is_left_out_and_epochs_stand_on_their_position(tmp_path, make_block):

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple, Self
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
-from torch.optim import Optimizer
 
+from fieldwatch.recon.optimizers import Adam, EagerOptimizer
 from fieldwatch.recon.render.gpu import MOST_LISTED, KernelFile, kernels_problem
 from fieldwatch.recon.render.native import call, native_available
 from fieldwatch.recon.render.splats.visible import VisibleRows, fill_visible
@@ -73,7 +73,7 @@ def _launch(rows: list[_Row], visible: Bool[Tensor, " n"] | None, refused: Tenso
         row.state["step"] = step
 
 
-class VisibleAdam(Optimizer):
+class VisibleAdam(EagerOptimizer):
     """Adam (Kingma 2015) on the rows in `visible`; all other rows keep their values and moments.
 
     For updated rows it equals `torch.optim.Adam` without weight decay; the bias corrections count the steps of the
@@ -228,7 +228,7 @@ def _step_rows(parameter: Tensor, ids: Int[Tensor, " visible"], state: dict[str,
     parameter[ids] -= constants.rate * mean / (square.sqrt() / constants.root + constants.eps)
 
 
-class OneLaunchAdam(torch.optim.Adam):
+class OneLaunchAdam(Adam):
     """torch's Adam, with one launch of our own kernel for all parameter groups on a GPU.
 
     State and checkpoints are those of `torch.optim.Adam`, whose kernels update the parameters where ours do not work.

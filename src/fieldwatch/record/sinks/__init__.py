@@ -6,6 +6,7 @@ from fieldwatch.lazy import lazy_names
 
 if TYPE_CHECKING:
     from fieldwatch.record.sinks.capabilities import (
+        BatchSink,
         Closable,
         ConfigSink,
         Deferrable,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from fieldwatch.record.sinks.wandb import Wandb
 
 __all__ = [
+    "BatchSink",
     "Closable",
     "ConfigSink",
     "Console",

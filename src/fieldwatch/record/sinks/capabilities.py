@@ -1,6 +1,6 @@
 """Optional capabilities of sinks besides receiving rows, one protocol each."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from fieldwatch.record.charts.layout import Layout
 from fieldwatch.record.disk.backlog import WriteBacklog
+from fieldwatch.record.row import Block
 
 
 @runtime_checkable
@@ -16,6 +17,15 @@ class Closable(Protocol):
 
     def close(self) -> None:
         """Write remaining data and release files and other resources."""
+        ...
+
+
+@runtime_checkable
+class BatchSink(Protocol):
+    """A sink that takes several blocks at once. Other sinks are called with one block after the other."""
+
+    def extend(self, blocks: Sequence[Block]) -> None:
+        """Add consecutive blocks, in order."""
         ...
 
 

@@ -9,7 +9,7 @@ import socket
 import struct
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -30,8 +30,11 @@ _NAME = re.compile(r"events\.out\.tfevents\.\d+\..*\.fieldwatch\.(\d+)")
 # Numbers of event.proto: the field of a log message in an event, and its level "info".
 _LOG_MESSAGE = 6
 _LOG_INFO = 20
-_FRAME = 16
-"""Overhead per record in bytes: length (8), checksum of the length (4) and checksum of the record (4)."""
+HEAD_BYTES = 12
+"""Bytes before a record: its length (8) and the checksum of the length (4)."""
+CHECKSUM_BYTES = 4
+"""Bytes of the checksum after a record."""
+_FRAME = HEAD_BYTES + CHECKSUM_BYTES
 
 
 def masked(crc: int) -> int:
@@ -50,7 +53,7 @@ def frame(record: bytes) -> bytes:
     return frame_head(len(record)) + record + struct.pack("<I", masked(google_crc32c.value(record)))
 
 
-def masked_checksums(records: list[bytes]) -> NDArray[np.uint32]:
+def masked_checksums(records: Sequence[bytes]) -> NDArray[np.uint32]:
     """Return ``[n]`` masked CRC-32C of each record."""
     # uint64, so that the left shift by 17 does not overflow.
     crc = np.fromiter(map(google_crc32c.value, records), np.uint64, len(records))

@@ -2,13 +2,12 @@
 
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import orjson
 
 from fieldwatch.record.disk.backlog import WriteBacklog
@@ -52,32 +51,37 @@ class Log:
 
     def __call__(self, block: Block) -> None:
         """Add a block, and write a line at every row at which a report is due."""
-        if not len(block):
-            return
+        self.extend((block,))
+
+    def extend(self, blocks: Sequence[Block]) -> None:
+        """Add several blocks, and write the lines that are due."""
+        lines = [self._line(fields) for block in blocks if len(block) for fields in self._due(block)]
+        if lines:
+            self._file.append("".join(lines))
+
+    def _due(self, block: Block) -> Iterator[Mapping[str, Any]]:
+        """Add a block, and yield the fields of every line that is due."""
         if block.axis == "epoch":
             for row in block.rows():
                 visible = {name: _number(row.values[name]) for name in visible_columns(block.columns)}
-                self._write({"step": row.step, "epoch": row.position} | visible)
-            return
-        if not self._digest.covers(block):
-            self._digest.add(block)
+                yield {"step": row.step, "epoch": row.position} | visible
             return
         # Reports are due at multiples of `every`, regardless of block boundaries.
         start = 0
-        while (due := int(np.searchsorted(block.steps, self._next))) < len(block):
+        while self._digest.covers(block) and (due := int(block.steps.searchsorted(self._next))) < len(block):
             part = _cut(block, slice(start, due + 1))
             self._digest.add(part)
-            self._write(_fields(self._digest.report(part)))
+            yield _fields(self._digest.report(part))
             self._next = (int(block.steps[due]) // self._every + 1) * self._every
             start = due + 1
-        self._digest.add(_cut(block, slice(start, None)))
+        self._digest.add(_cut(block, slice(start, None)) if start else block)
 
     def event(self, event: Mapping[str, Any]) -> None:
         """Write a line for a finding, a refusal, a phase or any other event."""
         self._digest.event(event)
         # Kind and step come first in the line; the line's time stamp replaces the seconds.
         rest = {key: value for key, value in event.items() if key not in ("kind", "step", "seconds")}
-        self._write({"step": event["step"], "event": event["kind"]} | rest)
+        self._file.append(self._line({"step": event["step"], "event": event["kind"]} | rest))
 
     def defer_to(self, backlog: WriteBacklog) -> None:
         """Queue lines in a backlog while the disk is full."""
@@ -98,10 +102,10 @@ class Log:
         """Close the file."""
         self._file.close()
 
-    def _write(self, fields: Mapping[str, Any]) -> None:
+    def _line(self, fields: Mapping[str, Any]) -> str:
         now = datetime.fromtimestamp(self._clock(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         pairs = [f"{key}={_text(value)}" for key, value in fields.items()]
-        self._file.append(" ".join([now, *pairs]) + "\n")
+        return " ".join([now, *pairs]) + "\n"
 
 
 def _cut(block: Block, part: slice) -> Block:

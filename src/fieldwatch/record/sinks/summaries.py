@@ -1,15 +1,15 @@
 """TensorBoard protobuf messages: rows of scalars, images, histograms, text, hyperparameters and chart layouts."""
 
 import struct
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fieldwatch.base import InputError, protobuf
 from fieldwatch.record.charts.layout import Chart, Layout
-from fieldwatch.record.sinks.event_files import frame_head, masked_checksums
+from fieldwatch.record.sinks.event_files import CHECKSUM_BYTES, HEAD_BYTES, frame_head, masked_checksums
 
 # Field numbers, plug-in names and tags are those of TensorBoard's event.proto, summary.proto, tensor.proto,
 # custom_scalar/layout.proto and hparams/plugin_data.proto. Each function returns a whole `Summary.Value`.
@@ -22,69 +22,129 @@ HISTOGRAM_BINS = 30
 # A varint of five bytes holds seven bits per byte: steps up to 2**35 - 1.
 _STEP_BYTES = 5
 LARGEST_STEP = (1 << 7 * _STEP_BYTES) - 1
+_PIECE_BYTES = 1 << 16
+"""Bytes of records that are serialized at once. The memory of larger arrays comes from the system, page by page."""
+_SHIFTS = np.arange(0, 7 * _STEP_BYTES, 7)
+# Positions in a framed event of scalars: 8 bytes of wall time after the key of its field, 5 of the step after another.
+_WALL = HEAD_BYTES + 1 + np.arange(8)
+_STEP = _WALL[-1] + 2 + np.arange(_STEP_BYTES)
+_CHECKSUM = np.arange(CHECKSUM_BYTES)
 _CHANNELS = {0: 1, 2: 3, 3: 3, 4: 2, 6: 4}
 """Number of channels, as TensorBoard expects it, by PNG color type (byte 25 of the file)."""
 
 
-class ScalarRows:
-    """Serializes blocks of rows with the same tags: one event per row, which contains all of its scalars.
+class ScalarTags:
+    """Tags whose scalars one event contains, as a template of that event.
 
-    Only two template events are serialized. The bytes in which they differ are the positions of the numbers, which are
-    then filled in for all rows at once. Steps are written as varints padded to 5 bytes, which every protobuf reader
-    accepts, so that all records have the same length.
+    Only two events are serialized. The bytes in which they differ are the positions of the numbers, which
+    :func:`scalar_events` fills in. Steps are written as varints padded to 5 bytes, which every protobuf reader accepts,
+    so that all events of the tags have the same length.
 
     Args:
-        tags: tags, one per column.
+        tags: tags, one per scalar.
+
+    Attributes:
+        record: framed event with arbitrary numbers, without a valid checksum at its end.
+        value_bytes: ``[4 * tags]`` positions of the scalars' bytes in ``record``.
     """
 
     def __init__(self, tags: tuple[str, ...]) -> None:
         # The two templates differ in every byte of their numbers and nowhere else.
-        with_ones, with_twos = (np.frombuffer(_scalars_event(tags, digit), np.uint8) for digit in (1, 2))
-        varying = np.flatnonzero(with_ones != with_twos)
-        length = len(with_ones)
-        # Order of the numbers in an event: wall time (8 bytes), step (5), values (4 each). A frame head of 12 bytes
-        # precedes the event.
-        self._wall, self._step, self._values = np.split(varying + 12, [8, 8 + _STEP_BYTES])
-        self._length = length
-        self._frame = np.zeros(length + 16, np.uint8)
-        self._frame[:12] = np.frombuffer(frame_head(length), np.uint8)
-        self._frame[12:-4] = with_ones
+        event = _scalars_event(tags, 1)
+        other = _scalars_event(tags, 2)
+        varying = np.flatnonzero(np.frombuffer(event, np.uint8) != np.frombuffer(other, np.uint8)) + HEAD_BYTES
+        # The wall time and the step come first in every event, at `_WALL` and `_STEP`.
+        self.value_bytes = varying[len(_WALL) + len(_STEP) :]
+        self.record = frame_head(len(event)) + event + bytes(CHECKSUM_BYTES)
 
-    def __call__(self, wall: NDArray[np.float64], steps: NDArray[np.int64], values: NDArray[np.float64]) -> bytes:
-        """Serialize rows.
 
-        Args:
-            wall: ``[rows]`` wall time in seconds since 1970.
-            steps: ``[rows]`` step.
-            values: ``[rows, tags]`` scalars.
+class Scalars(NamedTuple):
+    """Rows of scalars with the same tags.
 
-        Returns:
-            Framed records of all rows.
+    Attributes:
+        tags: the tags.
+        wall: ``[rows]`` wall time in seconds since 1970.
+        steps: ``[rows]`` step.
+        values: ``[rows, tags]`` scalars.
+    """
 
-        Raises:
-            InputError: if a step is negative or too large.
-        """
-        if steps.min() < 0 or steps.max() > LARGEST_STEP:
-            raise InputError(
-                f"TensorBoard steps must be from 0 to {LARGEST_STEP}, got steps {steps.min()} to {steps.max()}"
-            )
-        count = len(steps)
-        rows = np.tile(self._frame, (count, 1))
-        rows[:, self._wall] = wall.astype("<f8").view(np.uint8).reshape(count, 8)
-        # Base-128 varint: seven bits per byte, lowest first; the high bit marks that another byte follows.
-        digits = (steps[:, None] >> np.arange(0, 7 * _STEP_BYTES, 7)) & 0x7F
-        digits[:, :-1] |= 0x80
-        rows[:, self._step] = digits
-        # TensorBoard stores float32: larger values become infinite. Suppress numpy's warning about it.
-        with np.errstate(over="ignore"):
-            singles = np.ascontiguousarray(values, "<f4")
-        rows[:, self._values] = singles.view(np.uint8).reshape(count, -1)
-        text = rows.tobytes()
-        size = self._length + 16
-        records = [text[start + 12 : start + 12 + self._length] for start in range(0, count * size, size)]
-        # Compute the checksums last, since they cover the numbers filled in above.
-        rows[:, -4:] = masked_checksums(records).view(np.uint8).reshape(count, 4)
-        return rows.tobytes()
+    tags: ScalarTags
+    wall: NDArray[np.float64]
+    steps: NDArray[np.int64]
+    values: NDArray[np.float64]
+
+
+def scalar_events(parts: Sequence[Scalars]) -> Iterator[bytes]:
+    """Serialize rows of scalars: yield framed records, one for each row, many at a time.
+
+    Args:
+        parts: rows, in the order of the records; no part without rows.
+
+    Raises:
+        InputError: if a step is negative or too large.
+    """
+    piece: list[Scalars] = []
+    free = _PIECE_BYTES
+    for part in parts:
+        size = len(part.tags.record)
+        count = len(part.steps)
+        first = 0
+        while first < count:
+            # At least one row, even if it is larger than a piece.
+            last = min(count, first + max(free // size, 0 if piece else 1))
+            if last > first:
+                rows = slice(first, last)
+                piece.append(Scalars(part.tags, part.wall[rows], part.steps[rows], part.values[rows]))
+                free -= (last - first) * size
+                first = last
+            if first < count:
+                yield _serialized(piece)
+                piece = []
+                free = _PIECE_BYTES
+    if piece:
+        yield _serialized(piece)
+
+
+def _serialized(parts: Sequence[Scalars]) -> bytes:
+    """Serialize rows of scalars.
+
+    All parts are filled into one array at once, since a step with other tags than the one before is a part of its own.
+    """
+    steps = np.concatenate([part.steps for part in parts])
+    if steps.min() < 0 or steps.max() > LARGEST_STEP:
+        raise InputError(
+            f"TensorBoard steps must be from 0 to {LARGEST_STEP}, got steps {steps.min()} to {steps.max()}"
+        )
+    counts = [len(part.steps) for part in parts]
+    sizes = np.repeat([len(part.tags.record) for part in parts], counts)
+    ends = np.cumsum(sizes)
+    starts = ends - sizes
+    stream = bytearray().join([part.tags.record * count for part, count in zip(parts, counts, strict=True)])
+    array = np.frombuffer(stream, np.uint8)
+    wall = np.concatenate([part.wall for part in parts]).astype("<f8")
+    array[starts[:, None] + _WALL] = wall.view(np.uint8).reshape(-1, len(_WALL))
+    # Base-128 varint: seven bits per byte, lowest first; the high bit marks that another byte follows.
+    digits = (steps[:, None] >> _SHIFTS) & 0x7F
+    digits[:, :-1] |= 0x80
+    array[starts[:, None] + _STEP] = digits
+    # TensorBoard stores float32: larger values become infinite. Suppress numpy's warning about it.
+    with np.errstate(over="ignore"):
+        singles = np.concatenate([part.values for part in parts], axis=None).astype("<f4").view(np.uint8)
+    filled = end = 0
+    for part, count in zip(parts, counts, strict=True):
+        first = end
+        end += count * len(part.tags.record)
+        rows = array[first:end].reshape(count, -1)
+        filled_before = filled
+        filled += count * len(part.tags.value_bytes)
+        rows[:, part.tags.value_bytes] = singles[filled_before:filled].reshape(count, -1)
+    # Compute the checksums last, since they cover the numbers filled in above.
+    text = bytes(stream)
+    spans = zip((starts + HEAD_BYTES).tolist(), (ends - CHECKSUM_BYTES).tolist(), strict=True)
+    records = [text[first:last] for first, last in spans]
+    checksums = masked_checksums(records).view(np.uint8).reshape(-1, CHECKSUM_BYTES)
+    array[ends[:, None] - CHECKSUM_BYTES + _CHECKSUM] = checksums
+    return bytes(stream)
 
 
 def _scalars_event(tags: tuple[str, ...], digit: int) -> bytes:

@@ -1,7 +1,7 @@
 """Sink that exports the journal to TensorBoard: one event per row, with a fast event writer."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ class TensorBoard:
 
     One event contains all scalars of a row, at the row's position (the step or the 1-based epoch). Bookkeeping columns
     are skipped. NaN and infinity are written unchanged, and TensorBoard marks them. Wall times follow the training
-    time, anchored at the first block. Each block is a single unbuffered write.
+    time, anchored at the first block. Writes are unbuffered.
 
     Args:
         folder: folder of the event files; created if missing.
@@ -33,25 +33,40 @@ class TensorBoard:
         self._clock = clock
         self._start: float | None = None
         self._position = 0
-        # Serializers by set of columns: building one is expensive, and few sets alternate in a run.
-        self._layouts: dict[tuple[str, ...], tuple[NDArray[np.intp], summaries.ScalarRows]] = {}
+        # Templates by set of columns: building one is expensive, and few sets alternate in a run.
+        self._layouts: dict[tuple[str, ...], tuple[NDArray[np.intp], summaries.ScalarTags]] = {}
 
     def __call__(self, block: Block) -> None:
         """Write the rows of a block."""
-        if not len(block):
+        self.extend((block,))
+
+    def extend(self, blocks: Sequence[Block]) -> None:
+        """Write the rows of several blocks."""
+        blocks = [block for block in blocks if len(block)]
+        if not blocks:
             return
         if self._start is None:
             # Count back from the last row of the first block, so that the curve of a resumed run continues in time.
-            self._start = self._clock() - float(block.seconds[-1])
-        known = self._layouts.get(block.columns)
+            self._start = self._clock() - float(blocks[0].seconds[-1])
+        parts: list[summaries.Scalars] = []
+        for block in blocks:
+            indices, tags = self._layout_of(block.columns)
+            if len(indices):
+                wall = self._start + block.seconds
+                parts.append(summaries.Scalars(tags, wall, block.positions, block.values[:, indices]))
+        for records in summaries.scalar_events(parts):
+            self._files.append(records)
+        self._position = int(blocks[-1].positions[-1])
+
+    def _layout_of(self, columns: tuple[str, ...]) -> tuple[NDArray[np.intp], summaries.ScalarTags]:
+        """Return the indices of the visible columns, and their tags."""
+        known = self._layouts.get(columns)
         if known is None:
-            visible = visible_columns(block.columns)
-            indices = np.array([block.columns.index(name) for name in visible], np.intp)
-            known = self._layouts[block.columns] = indices, summaries.ScalarRows(visible)
-        indices, rows = known
-        if len(indices):
-            self._files.append(rows(self._start + block.seconds, block.positions, block.values[:, indices]))
-        self._position = int(block.positions[-1])
+            visible = set(visible_columns(columns))
+            indices = np.array([index for index, name in enumerate(columns) if name in visible], np.intp)
+            tags = summaries.ScalarTags(tuple(name for name in columns if name in visible))
+            known = self._layouts[columns] = indices, tags
+        return known
 
     def image(self, name: str, position: int, png_bytes: bytes, width: int, height: int) -> None:
         """Log an encoded PNG of ``width`` x ``height`` pixels.
@@ -77,9 +92,10 @@ class TensorBoard:
         # The hparams plugin identifies a session by its start record.
         self._write(summaries.session_start(flat_config, self._clock()))
         if final_metrics:
-            rows = summaries.ScalarRows(tuple(f"Final/{name}" for name in final_metrics))
+            tags = summaries.ScalarTags(tuple(f"Final/{name}" for name in final_metrics))
             values = np.array([list(final_metrics.values())], np.float64)
-            self._files.append(rows(np.array([self._clock()]), np.array([self._position]), values))
+            row = summaries.Scalars(tags, np.array([self._clock()]), np.array([self._position]), values)
+            self._files.append(b"".join(summaries.scalar_events([row])))
             self._write(summaries.session_end(self._clock()))
 
     def layout(self, layout: Layout) -> None:

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import Any
 
-import torch
 from torch.optim import Optimizer
 
 from fieldwatch import Terms
+from fieldwatch.recon.optimizers import Adam
 from fieldwatch.recon.pipelines.splats.config import SplatsConfig
 from fieldwatch.recon.pipelines.splats.exposure import ExposureRates, make_exposure_optimizer
 from fieldwatch.recon.pipelines.splats.model import SplatModel
@@ -37,7 +37,9 @@ class SplatOptimizers:
         self._exposure_rates = ExposureRates(first=first, last=EXPOSURES_FALL * first, decay_steps=steps)
         maps = model.exposures
         self._exposures = None if maps is None else make_exposure_optimizer(maps, self._exposure_rates)
-        self._beta = None if model.log_beta is None else torch.optim.Adam([model.log_beta], lr=config.rates.lr_beta)
+        beta = model.log_beta
+        # Fused on a GPU: the kernel then skips a refused update by itself.
+        self._beta = None if beta is None else Adam([beta], lr=config.rates.lr_beta, fused=beta.is_cuda or None)
         self._extent = scene.extent
 
     def set_rates(self, step: int, photos: Sequence[int], visible: VisibleRows) -> float:

@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from fieldwatch import InputError
+from fieldwatch.recon.optimizers import Adam
 from fieldwatch.recon.pipelines.splats.gaussians import Gaussians
 from fieldwatch.recon.render import VisibleAdam, visible_adam_problem
 from fieldwatch.recon.render.splats import splat_kernels_problem
@@ -96,7 +97,7 @@ def make_optimizer(gaussians: Gaussians, rates: Rates, extent: float, *, visible
     if visible_only and visible_only_on(gaussians.means.device):
         optimizer = VisibleAdam(groups, betas=(0.9, 0.999), eps=1e-15)
     else:
-        optimizer = torch.optim.Adam(groups, betas=(0.9, 0.999), eps=1e-15, fused=not on_cpu)
+        optimizer = Adam(groups, betas=(0.9, 0.999), eps=1e-15, fused=not on_cpu)
     gaussians.stepped_by(optimizer)
     return optimizer
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from fieldwatch import MicroBatches, Run, Shuffled, Step, StepOutput
 from fieldwatch.pipeline import Outcome, RunChoices, seed_everything
+from fieldwatch.recon.optimizers import Adam
 from fieldwatch.recon.pipelines import RENAMED_ITEMS
 from fieldwatch.recon.pipelines.video.config import VideoConfig
 from fieldwatch.recon.pipelines.video.evaluation import VideoEvaluation, evaluate
@@ -55,7 +56,7 @@ def train_video(
     seed_everything(config.seed)
     model = build_model(config.model, scene.geometry, config.options).to(scene.device)
     # Fused: on a GPU the kernel itself then skips a refused update, without a device-to-host sync (decision 0004).
-    optimizer = torch.optim.Adam(model.parameters(), lr=config.lr, betas=(config.beta1, config.beta2), fused=True)
+    optimizer = Adam(model.parameters(), lr=config.lr, betas=(config.beta1, config.beta2), fused=True)
     # With the interpolation prior, frames in between are sampled as well, but never their true pixels.
     units = scene.units(model.unit, scene.trained_frames)
     # Dropping the last batch of a clip smaller than one batch would leave no batch at all.

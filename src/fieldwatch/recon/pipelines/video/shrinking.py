@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.func import functional_call
 
 from fieldwatch import InputError
+from fieldwatch.recon.optimizers import Adam
 from fieldwatch.recon.pipelines.video.bitstream.codec import CLIP_HEAD
 from fieldwatch.recon.pipelines.video.bitstream.tensors import FEWEST
 from fieldwatch.recon.pipelines.video.objective import squared_error, unit_errors, video_terms
@@ -91,7 +92,7 @@ def shrink(
     logs = {name: torch.log(weight.detach().abs().amax() / FIRST_LEVELS) for name, weight in weights.items()}
     for log in logs.values():
         log.requires_grad_()
-    optimizer = torch.optim.Adam(
+    optimizer = Adam(
         [
             {"params": list(weights.values()), "lr": _RATE * run.config.lr},
             {"params": list(logs.values()), "lr": _STEP_RATE},

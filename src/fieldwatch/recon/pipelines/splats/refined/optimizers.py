@@ -3,9 +3,9 @@
 import math
 from typing import Any
 
-import torch
 from torch.optim import Optimizer
 
+from fieldwatch.recon.optimizers import Adam
 from fieldwatch.recon.pipelines.splats.rates import visible_only_on
 from fieldwatch.recon.pipelines.splats.refined.binding import PARAMETERS, BoundGaussians
 from fieldwatch.recon.pipelines.splats.refined.config import RefineConfig
@@ -44,14 +44,14 @@ class RefineOptimizers:
         ]
         # All vertices are updated: normal consistency also moves vertices that the photo does not show.
         # eps as in 3DGS: with a loss averaged over pixels, gradients are small compared with the default 1e-8.
-        self.vertices = torch.optim.Adam(
+        self.vertices = Adam(
             [{"params": [gaussians.vertices], "name": "vertices"}],
             lr=self._vertices_at(0),
             eps=1e-15,
             fused=device.type != "cpu",
         )
         self.gaussians: Optimizer = (
-            VisibleAdam(groups) if visible_only_on(device) else torch.optim.Adam(groups, eps=1e-15, fused=True)
+            VisibleAdam(groups) if visible_only_on(device) else Adam(groups, eps=1e-15, fused=True)
         )
 
     def set_rates(self, step: int, visible: VisibleRows) -> None:
