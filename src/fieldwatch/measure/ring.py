@@ -2,7 +2,7 @@
 
 import time
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -37,6 +37,10 @@ class _RowInfo(NamedTuple):
     device_names: Names
     host_names: Names
     host_values: tuple[float, ...]
+
+
+_new_row_info: Callable[[type[_RowInfo], tuple[Any, ...]], _RowInfo] = tuple.__new__
+_read: Callable[[Tensor], float] = Tensor.item
 
 
 class Heading(NamedTuple):
@@ -161,8 +165,10 @@ class HostRows(_WaitingRows):
         Raises:
             TypeError: if a tensor is complex; the row is not added.
         """
-        self._values.fromlist([value.item() for value in device_values.values()])
-        self._add(heading, device_values, host_values)
+        self._values.fromlist(list(map(_read, device_values.values())))
+        # As `_add`, without its calls: this runs at every step.
+        info = (*heading, tuple(device_values), tuple(host_values), tuple(host_values.values()))
+        self._row_infos.append(_new_row_info(_RowInfo, info))
 
     def take(self) -> HostTransfer | None:
         """Return all rows and begin anew; None if there are no rows."""

@@ -71,7 +71,8 @@ class PhaseTimeout:
             return
         self._recent.append(seconds)
         self._count += 1
-        self._longest = max(self._longest, seconds)
+        if seconds > self._longest:
+            self._longest = seconds
         # Fast path: even the longest duration does not exceed the minimum timeout, so nothing has to be sorted.
         if self._longest * TIMEOUT_FACTOR <= MIN_TIMEOUT:
             self.timeout = MIN_TIMEOUT
@@ -190,8 +191,9 @@ class Watchdog:
             self._step = step
         if phase is not None:
             self._current[0].observe(now - self._last_sign)
-            self._phase = phase
-            self._current = self._timeout_of(phase)
+            if phase != self._phase:
+                self._phase = phase
+                self._current = self._timeout_of(phase)
         self._last_sign = now
         phase_timeout, raw_phase = self._current
         timeout = phase_timeout.timeout * self._patience
