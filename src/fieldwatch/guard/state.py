@@ -57,7 +57,7 @@ _ALWAYS_FINITE = frozenset((bool, int, str, list, type(None)))
 def _is_finite(setting: Any) -> bool:
     # Adam's betas are a tuple.
     if isinstance(setting, tuple):
-        return all([_is_finite(each) for each in cast("tuple[Any, ...]", setting)])
+        return all(_is_finite(each) for each in cast("tuple[Any, ...]", setting))
     return not isinstance(setting, float) or math.isfinite(setting)
 
 

@@ -11,7 +11,8 @@ from torch import Tensor
 _foreach_norm: Any = torch._foreach_norm  # noqa: SLF001  # pyright: ignore[reportPrivateUsage, reportPrivateImportUsage]  torch's clipping uses it
 """Fused norm, which torch's gradient clipping also uses."""
 # Typed as Any, since torch's stubs do not annotate `vector_norm`.
-_vector_norm: Any = torch.linalg.vector_norm
+_linalg: Any = torch.linalg
+_vector_norm: Any = _linalg.vector_norm
 
 _shape_and_dtype: Callable[[Tensor], tuple[torch.Size, torch.dtype]] = attrgetter("shape", "dtype")
 _is_cpu: Callable[[Tensor], bool] = attrgetter("is_cpu")

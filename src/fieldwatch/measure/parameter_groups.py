@@ -1,6 +1,6 @@
 """Named parameter groups that stay up to date when densification replaces parameters inside their owners."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter, getitem
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias, cast
@@ -196,7 +196,8 @@ class ParameterGroups:
     def _gradients(self, without: Collection[int]) -> tuple[list[str], list[int], list[Tensor]]:
         # Runs at every step. The usual case: every parameter has a dense gradient.
         if not without:
-            parameters = map(getitem, self._all_containers, self._all_keys)
+            read: Any = getitem  # also of mappings
+            parameters: Iterator[Tensor] = map(read, self._all_containers, self._all_keys)
             found = map(_gradient_of, parameters)
             dense = [gradient for gradient in found if gradient is not None and not gradient.is_sparse]
             if len(dense) == len(self._all_keys):

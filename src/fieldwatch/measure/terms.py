@@ -1,10 +1,12 @@
 """Named, weighted loss terms and their sum, and the windows in which they are active."""
 
 import math
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from array import array
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from ctypes import c_float as _float32
 from dataclasses import dataclass
+from operator import mul
 from typing import Any, NamedTuple
 
 import torch
@@ -51,7 +53,7 @@ class Term(NamedTuple):
     value: Tensor
 
 
-_new_term: Callable[[type[Term], tuple[float | Tensor, Tensor]], Term] = tuple.__new__
+_new_term: Any = tuple.__new__  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]  a tuple of anything
 """The constructor behind `Term(...)`, which takes a third of its time; every step makes a few terms."""
 
 WeightChange = Callable[[float | Tensor], float | Tensor] | None
@@ -111,9 +113,10 @@ class Terms:
     def __init__(self, **terms: tuple[float | Tensor, Tensor]) -> None:
         checked: dict[str, Term] = {}
         for name, pair in terms.items():
+            given: Any = pair
             # The usual case, without the general matching of `_checked_term`.
-            if pair.__class__ is tuple and len(pair) == 2 and isinstance(pair[1], Tensor) and not pair[1].dim():
-                checked[name] = _new_term(Term, pair)
+            if given.__class__ is tuple and len(given) == 2 and isinstance(given[1], Tensor) and not given[1].dim():
+                checked[name] = _new_term(Term, given)
             else:
                 checked[name] = _checked_term(name, pair)
         self._terms = checked
@@ -265,18 +268,25 @@ def _unchanged(weight: float | Tensor) -> float | Tensor:
     return weight
 
 
-def _sum_by_reading(terms: Iterable[Term]) -> Tensor | None:
+def _sum_by_reading(terms: Collection[Term]) -> Tensor | None:
     """Return what `_weighted_sum` does, to the bit, for float32 on a CPU without a graph; None for other terms."""
-    total: float | None = None
+    weights: list[float] = []
+    values: list[float] = []
     for weight, value in terms:
-        if weight.__class__ is not float or value.__class__ is not Tensor:
+        number: Any = weight
+        if type(number) not in (float, int) or type(value) is not Tensor:
             return None
-        if value.dtype is not torch.float32 or not value.is_cpu or value.requires_grad:
+        if value.dtype is not torch.float32 or value.requires_grad or not value.is_cpu:
             return None
-        # Products and sums of two float32 in double precision, rounded to float32, are those of float32 arithmetic.
-        product = _float32(_float32(weight).value * value.item()).value
-        total = product if total is None else _float32(total + product).value
-    return None if total is None else torch.scalar_tensor(total, dtype=torch.float32, device="cpu")
+        weights.append(number)
+        values.append(value.item())
+    if not values:
+        return None
+    # Products and sums of two float32 in double precision, rounded to float32, are those of float32 arithmetic.
+    total, *others = array("f", map(mul, array("f", weights), values))
+    for product in others:
+        total = _float32(total + product).value
+    return torch.scalar_tensor(total, dtype=torch.float32, device="cpu")
 
 
 def _weighted_sum(terms: Iterable[Term]) -> Tensor:

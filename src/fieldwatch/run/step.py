@@ -530,16 +530,16 @@ class Step:
         self._names = names = tuple(terms)
         values = self.device_values
         values[tags.TOTAL] = total.detach() if total.requires_grad else total
-        other_weights: dict[str, float | Tensor] = {}
+        weights: dict[str, Tensor] = {}
         pairs = zip(terms.items(), _tags_of_terms(names), strict=True)
         for (_, (weight, value)), (component, weight_tag) in pairs:
             values[component] = value.detach() if value.requires_grad else value
-            if weight.__class__ is float:
-                self.host_values[weight_tag] = weight
+            if isinstance(weight, Tensor):
+                weights[weight_tag] = weight
             else:
-                other_weights[weight_tag] = weight
-        if other_weights:
-            sort_by_device(other_weights, values, self.host_values)
+                self.host_values[weight_tag] = weight
+        if weights:
+            sort_by_device(weights, values, self.host_values)
 
     def _add_terms(self, earlier: Terms, terms: Terms) -> None:
         """Record the terms of a further loss of the step: the total is that of all losses."""

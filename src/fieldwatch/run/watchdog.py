@@ -71,8 +71,7 @@ class PhaseTimeout:
             return
         self._recent.append(seconds)
         self._count += 1
-        if seconds > self._longest:
-            self._longest = seconds
+        self._longest = max(self._longest, seconds)
         # Fast path: even the longest duration does not exceed the minimum timeout, so nothing has to be sorted.
         if self._longest * TIMEOUT_FACTOR <= MIN_TIMEOUT:
             self.timeout = MIN_TIMEOUT

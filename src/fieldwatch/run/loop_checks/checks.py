@@ -166,23 +166,16 @@ class LoopChecks:
             self._scan()
         # The optimizers of the previous update are known.
         if optimizers != self._latest:
-            renewed = self._optimizers.renewed(optimizers, self._updates)
-            if renewed is not None:
-                self._event("optimizer_renewed", **renewed)
-            self._optimizers.add(optimizers)
-            self._latest = tuple(optimizers)
+            self._add_optimizers(optimizers)
         if not self._updates:
             self._begin(optimizers)
         if not self._untrained.done:
-            untrained = self._untrained.check(step, self._modules)
-            if untrained is not None:
-                self._event("without_gradient", **untrained)
+            self._check_untrained(step)
         if self._updates % EVERY == 0 or self._frozen.pending:
             self._check_parameters(step)
         self._updates += 1
         if not self._modes.unchanged(step):
-            for change in self._modes.check(step):
-                self._event("mode", **asdict(change))
+            self._check_modes(step)
         left = self._uncleared.check(optimizers)
         values = self._forwards.at_update()
         if values:
@@ -190,6 +183,22 @@ class LoopChecks:
         if left is not None:
             values[tags.UNCLEARED] = left
         return values
+
+    def _add_optimizers(self, optimizers: Sequence[Optimizer]) -> None:
+        renewed = self._optimizers.renewed(optimizers, self._updates)
+        if renewed is not None:
+            self._event("optimizer_renewed", **renewed)
+        self._optimizers.add(optimizers)
+        self._latest = tuple(optimizers)
+
+    def _check_modes(self, step: int) -> None:
+        for change in self._modes.check(step):
+            self._event("mode", **asdict(change))
+
+    def _check_untrained(self, step: int) -> None:
+        untrained = self._untrained.check(step, self._modules)
+        if untrained is not None:
+            self._event("without_gradient", **untrained)
 
     def _begin(self, optimizers: Sequence[Optimizer]) -> None:
         """Record what is settled at the first update."""
