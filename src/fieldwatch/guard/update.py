@@ -45,7 +45,7 @@ def guarded_step(optimizer: Optimizer, refused: Float[Tensor, ""]) -> None:
         )
     # From the cheapest method to the most expensive one; only these two read the flag (the second waits for a GPU).
     if reading_is_free(refused):
-        if not refused.item():
+        if not bool(refused):
             optimizer.step()
     elif _creates_state(optimizer):
         step_if_allowed(optimizer, refused)

@@ -2,7 +2,7 @@
 
 import time
 from array import array
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -41,7 +41,6 @@ class _RowInfo(NamedTuple):
 
 _new_row_info: Any = tuple.__new__  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]  a tuple of anything
 """The constructor behind `_RowInfo(...)`, which takes a third of its time."""
-_read: Callable[[Tensor], float] = Tensor.item
 
 
 class Heading(NamedTuple):
@@ -166,7 +165,7 @@ class HostRows(_WaitingRows):
         Raises:
             TypeError: if a tensor is complex; the row is not added.
         """
-        self._values.fromlist(list(map(_read, device_values.values())))
+        self._values.fromlist([value.item() for value in device_values.values()])
         # As `_add`, without its calls: this runs at every step.
         info = (*heading, tuple(device_values), tuple(host_values), tuple(host_values.values()))
         self._row_infos.append(_new_row_info(_RowInfo, info))
