@@ -228,6 +228,7 @@ def loop() -> Iterator[Row]:
         guarded_step(optimizer, Verdict(losses[0]).refused(grouped_norms(gradients)))
 
     floor = microseconds(guard, 512, spent=lambda: optimizer.spent)
+    weighted = microseconds(lambda: sum(0.5 * loss for loss in losses), 2048)
 
     def body(step: Any) -> None:
         step.observe(Terms(**{f"part{k}": (0.5, loss) for k, loss in enumerate(losses)}), sample=step.index % 100)
@@ -249,7 +250,7 @@ def loop() -> Iterator[Row]:
         sizes = {"journal": journal.stat().st_size / rows, "TensorBoard": board / rows}
         terms = {f"part{k}": loss for k, loss in enumerate(losses)}
         board_us = summary_writer(folder / "board", terms, gradients)
-        beside = {"guard and norm alone": floor, "torch TensorBoard": board_us}
+        beside = {"guard and norm alone": floor, "the terms' sum by torch": weighted, "torch TensorBoard": board_us}
     yield Row(what="README's use: the loop, us a step beside the optimizer", value=loop, goal=100, beside=beside)
     yield Row(what="README's use: the writer thread, us a row", value=writer, goal=30, beside={})
     yield Row(what="README's use: bytes a row of the journal", value=sizes["journal"], beside=sizes)
@@ -299,11 +300,16 @@ def closing() -> Iterator[Row]:
             began = time.thread_time()
     values = list(scalars.values())
     items = microseconds(lambda: [value.item() for value in values], 4096)
+    clock = microseconds(time.thread_time, 4096)
     yield Row(
         what="ending a step of 24 scalars and beginning the next, us",
         value=statistics.mean(sorted(spent)[: int(0.99 * len(spent))]) * 1e6,
         goal=10,
-        beside={".item() of as many scalars": items},
+        beside={
+            ".item() of as many scalars": items,
+            "the median": statistics.median(spent) * 1e6,
+            "reading the clock": clock,
+        },
     )
 
 

@@ -296,7 +296,10 @@ LONG = (
         breaks="neither steps nor signals save",
         file="run/saving.py",
         edits=(
-            ("        return bool(self._items) and (self._due", "        return not self._items and (self._due"),
+            (
+                "        if not self._items:\n            return False\n",
+                "        if self._items:\n            return False\n",
+            ),
             ("        if self._saved_at < done:\n", "        if self._saved_at > done:\n"),
         ),
         trial="soak by fork",

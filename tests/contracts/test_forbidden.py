@@ -75,6 +75,7 @@ HOST_READS = {"item", "cpu"}
 ALLOWED_READS = {
     ("run/run_record.py", "histogram"): "an explicit call of the loop, not part of a step",
     ("guard/verdict.py", "refused"): "of a scalar on a CPU only: there is nothing to wait for",
+    ("measure/terms.py", "_sum_by_reading"): "of scalars on a CPU only, which the record reads at the end of the step",
     ("measure/ring.py", "write"): "of scalars on a CPU only, in HostRows; the ring of a GPU is not read",
 }
 

@@ -155,6 +155,59 @@ def test_a_frozen_group_is_measured_once_it_is_unfrozen():
     assert watched.names() == ("sdf", "pose")
 
 
+def added(net, _):
+    net["pose"].extra = torch.nn.Parameter(torch.ones(3))
+
+
+def with_a_module(net, _):
+    net["pose"].add_module("inner", torch.nn.Linear(3, 1, bias=False))
+
+
+def unfrozen(net, _):
+    net["pose"].bias.requires_grad_(True)
+
+
+def of_the_optimizer(_, optimizer):
+    optimizer.add_param_group({"params": [torch.nn.Parameter(torch.ones(3))]})
+
+
+@pytest.mark.parametrize("change", [added, with_a_module, unfrozen, of_the_optimizer])
+def test_a_refresh_finds_what_a_scan_finds(change):
+    net = model()
+    net["pose"].bias.requires_grad_(False)
+    optimizer = torch.optim.SGD(net["sdf"].parameters(), lr=0.1)
+    watched = ParameterGroups()
+    watched.add(**net)
+    watched.stepped_by((optimizer,))
+    before = watched._slots
+    watched.refresh()
+    assert watched._slots is before, "scanned although nothing has changed"
+    change(net, optimizer)
+    watched.refresh()
+    counts = {name: len(watched.read(name)) for name in watched.names()}
+    watched.rescan()
+    assert counts == {name: len(watched.read(name)) for name in watched.names()}
+    assert sum(counts.values()) == sum(map(len, before.values())) + 1
+
+
+@pytest.mark.parametrize("shapes", [[(16, 16)], [(3, 5), (7,), (2, 2, 2), (50, 50), (1,)]], ids=["one", "several"])
+def test_norms_of_many_small_gradients_are_torchs_to_the_bit(shapes):
+    generator = torch.Generator().manual_seed(0)
+    tensors = [
+        torch.randn(shapes[k % len(shapes)], generator=generator) * 10.0 ** (k % 9 - 4) for k in range(50 * len(shapes))
+    ] + [torch.randn(16, 16, generator=generator) for _ in range(50)]
+    groups = ParameterGroups()
+    groups.add(**{f"g{k}": [each.requires_grad_()] for k, each in enumerate(tensors)})
+    for k, each in enumerate(tensors):
+        square = each.dim() == 2 and each.shape[0] == each.shape[1]
+        # Some have another order in memory, in which the entries are added up.
+        each.grad = each.detach().t() if square and k % 5 == 0 and len(shapes) > 1 else each.detach()
+    expected = torch._foreach_norm([each.grad for each in tensors], 2.0)
+    found = gradient_norms(groups)
+    assert torch.equal(torch.stack([*found.groups.values()]), torch.stack([*expected]))
+    assert torch.equal(found.total, torch.linalg.vector_norm(torch.stack([*expected])))
+
+
 def test_frozen_parameters_of_an_optimizer_are_in_the_group_of_their_owner():
     """Else they would be a group of their own between the unfreezing and the next scan, and dead after it."""
     body = torch.nn.Linear(2, 2).requires_grad_(requires_grad=False)

@@ -15,6 +15,31 @@ def test_weight_one_leaves_the_bits_of_the_loss_alone():
     assert Terms(only=(1.0, value)).total is value
 
 
+VALUES = [0.3, -1.7e-5, 3.4e37, 1e-42, -0.0, 5.0, float("inf"), float("nan")]
+
+
+@pytest.mark.parametrize("count", range(1, len(VALUES) + 1))
+def test_a_total_that_is_added_up_on_the_host_is_torchs_to_the_bit(count):
+    weights = [0.1, -3.3, 1.0, 7, 0.5, 1e-30, 2.0, 1.0]
+    terms = {f"t{k}": (weights[k], torch.tensor(VALUES[k])) for k in range(count)}
+    expected = Terms(**terms)
+    found = Terms(**terms)
+    found.add_up_on_host()
+    assert found._total is not None
+    assert found.total.numpy().tobytes() == expected.total.numpy().tobytes() or expected.total.isnan()
+    assert bool(found.total.isnan()) == bool(expected.total.isnan())
+
+
+@pytest.mark.parametrize(
+    "value", [torch.tensor(0.5, requires_grad=True), torch.tensor(0.5, dtype=torch.float64), torch.tensor(2)], ids=str
+)
+def test_the_host_adds_up_only_plain_float32(value):
+    terms = Terms(plain=(0.5, torch.tensor(1.0)), other=(0.5, value))
+    terms.add_up_on_host()
+    assert terms._total is None
+    assert float(terms.total.detach()) == 0.5 + 0.5 * float(value.detach())
+
+
 def test_joining_keeps_both_and_refuses_a_name_twice():
     a = Terms(a=(1.0, torch.tensor(1.0)))
     b = Terms(b=(2.0, torch.tensor(3.0)))

@@ -69,6 +69,8 @@ class Interval:
         self._failures = 0
         # Unknown before the first save, which is therefore due after `least` seconds.
         self._stall = self._writing = 0.0
+        # Computed when a save ends, not at every step.
+        self._seconds = self.seconds
         self._conflict_reported = False
 
     def begin(self) -> None:
@@ -87,7 +89,9 @@ class Interval:
         now = self._clock()
         if self._retry_at is not None:
             return now >= self._retry_at
-        return self.planned(done) or (now >= self._not_before and now - self._reached >= self.seconds)
+        if now - self._reached >= self._seconds and now >= self._not_before:
+            return True
+        return self.every != "auto" and self.planned(done)
 
     @property
     def seconds(self) -> float:
@@ -107,6 +111,7 @@ class Interval:
     def snapshot_taken(self, stall: float) -> None:
         """Record that a snapshot was taken, for which training waited ``stall`` seconds."""
         self._stall = stall
+        self._seconds = self.seconds
         self._reached = self._clock()
         # A retry is in progress: its outcome determines when the next one is due.
         if self._retry_at is not None:
@@ -127,6 +132,7 @@ class Interval:
     def written(self, seconds: float) -> None:
         """Record that a save is on the disk; writing it took ``seconds``."""
         self._writing = seconds
+        self._seconds = self.seconds
         self._retry_at = None
         self._failures = 0
 

@@ -39,6 +39,7 @@ class StopRequest:
 
     Attributes:
         received: whether a signal has arrived; an attribute, so that any thread can read it.
+        number: number of the first signal; 0 if there was none.
         patience: seconds until work should be abandoned; may be changed at any time.
 
     Raises:
@@ -48,7 +49,7 @@ class StopRequest:
     def __init__(self, patience: float = PATIENCE) -> None:
         self.received = False
         self.patience = patience
-        self._requested: signal.Signals | None = None
+        self.number = 0
         self._arrived: float | None = None
         self._interrupted = -float("inf")
         self._owner = 0
@@ -59,12 +60,12 @@ class StopRequest:
     @property
     def requested(self) -> str | None:
         """Name of the first signal that arrived, such as ``"SIGTERM"``; None if there was none."""
-        return None if self._requested is None else self._requested.name
+        return signal.Signals(self.number).name if self.number else None
 
     @property
     def exit_code(self) -> int:
         """Exit code for the process: 143 SIGTERM, 130 SIGINT, 138 SIGUSR1, 129 SIGHUP, 0 without a signal."""
-        return 0 if self._requested is None else 128 + self._requested
+        return 128 + self.number if self.number else 0
 
     @property
     def arrived(self) -> float | None:
@@ -117,8 +118,8 @@ class StopRequest:
             _handle_in_worker(number)
             return
         self._note()
-        if self._requested is None:
-            self._requested = signal.Signals(number)
+        if not self.number:
+            self.number = number
             self.received = True
         if number == signal.SIGINT:
             before = self._interrupted

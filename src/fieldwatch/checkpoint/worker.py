@@ -67,8 +67,8 @@ class BackgroundWorker:
             CheckpointError: from the exception of the task.
         """
         failure = self._failure
-        self._failure = None
         if failure is not None:
+            self._failure = None
             raise CheckpointError(
                 f"unexpected {type(failure).__name__} in the thread {self._name}: {failure}; this checkpoint was not "
                 "written, earlier checkpoints are untouched: please report this error with its traceback"

@@ -38,7 +38,7 @@ def state_norms(owners: Iterable[object], optimizers: Iterable[Optimizer]) -> di
 
 def settings_finite(optimizers: Iterable[Optimizer]) -> bool:
     """Return whether all Python numbers in the optimizers' settings (lr, weight decay, betas) are finite."""
-    # Runs at every step: the types are compared first, since most settings are truth values or lists.
+    # Runs at every step: the types are compared first, since most settings are no floats.
     for optimizer in optimizers:
         for group in optimizer.param_groups:
             for value in group.values():
@@ -46,22 +46,30 @@ def settings_finite(optimizers: Iterable[Optimizer]) -> bool:
                 if kind is float:
                     if not math.isfinite(value):
                         return False
-                elif kind is not bool and kind is not list and not _is_finite(value):
+                elif kind not in _ALWAYS_FINITE and not _is_finite(value):
                     return False
     return True
+
+
+_ALWAYS_FINITE = frozenset((bool, int, str, list, type(None)))
 
 
 def _is_finite(setting: Any) -> bool:
     # Adam's betas are a tuple.
     if isinstance(setting, tuple):
-        return all(map(_is_finite, cast("tuple[Any, ...]", setting)))
+        return all(_is_finite(each) for each in cast("tuple[Any, ...]", setting))
     return not isinstance(setting, float) or math.isfinite(setting)
 
 
 def rate_tensors(optimizers: Iterable[Optimizer]) -> list[Tensor]:
     """Return the learning rates that are tensors (of optimizers with ``capturable=True``)."""
-    rates = (group.get("lr") for optimizer in optimizers for group in optimizer.param_groups)
-    return [rate for rate in rates if isinstance(rate, Tensor)]
+    rates: list[Tensor] = []
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            rate = group.get("lr")
+            if rate.__class__ is not float and isinstance(rate, Tensor):
+                rates.append(rate)
+    return rates
 
 
 def describe_non_finite(groups: Mapping[str, object], optimizers: Sequence[Optimizer]) -> list[str]:

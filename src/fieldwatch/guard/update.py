@@ -43,8 +43,11 @@ def guarded_step(optimizer: Optimizer, refused: Float[Tensor, ""]) -> None:
             f"{type(optimizer).__name__}.step() expects a closure that runs the model several times, got none: call "
             "step.update(optimizer, closure=closure)"
         )
-    # From the cheapest method to the most expensive one; only step_if_allowed reads the flag (and waits for a GPU).
-    if reading_is_free(refused) or _creates_state(optimizer):
+    # From the cheapest method to the most expensive one; only these two read the flag (the second waits for a GPU).
+    if reading_is_free(refused):
+        if not bool(refused):
+            optimizer.step()
+    elif _creates_state(optimizer):
         step_if_allowed(optimizer, refused)
     elif skips_by_itself(optimizer):
         step_with_found_inf(optimizer, refused)
@@ -96,12 +99,10 @@ def prefer_fused(optimizer: Optimizer) -> bool:
 
 
 def step_if_allowed(optimizer: Optimizer, refused: Float[Tensor, ""]) -> None:
-    """Read the flag, and step unless it is 1; synchronizes if the flag is on a GPU."""
+    """Read the flag of a GPU, which synchronizes, and step unless it is 1."""
     if not bool(refused):
         optimizer.step()
-        # On a CPU, `_creates_state` is never consulted.
-        if not reading_is_free(refused):
-            _stepped_parameters[optimizer] = frozenset(id(p) for p in _with_gradient(optimizer))
+        _stepped_parameters[optimizer] = frozenset(id(p) for p in _with_gradient(optimizer))
 
 
 def step_with_found_inf(optimizer: Optimizer, refused: Float[Tensor, ""]) -> None:

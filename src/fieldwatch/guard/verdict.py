@@ -12,7 +12,7 @@ _ALLOWED = torch.zeros((), dtype=torch.float32, device="cpu")
 
 def reading_is_free(flag: Float[Tensor, ""]) -> bool:
     """Return whether the host can read the flag without synchronizing with a device."""
-    return flag.device.type == "cpu"
+    return flag.is_cpu
 
 
 class Diverged(RuntimeError):  # noqa: N818  reads well in a loop's `except Diverged`
@@ -38,7 +38,7 @@ class Verdict:
 
     def __init__(self, probe: Float[Tensor, ""]) -> None:
         # The verdict may outlive the step, and must not keep its graph alive.
-        self._probe = probe.detach()
+        self._probe = probe.detach() if probe.requires_grad else probe
 
     @property
     def finite(self) -> bool:

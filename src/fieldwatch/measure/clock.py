@@ -102,6 +102,7 @@ class Clock:
         self.listener: SpanListener | None = None
         self._nvtx: Any = None
         self._milliseconds: dict[str, float] = {}
+        self._tags: dict[str, str] = {}
         self._pending_events: deque[tuple[str, torch.cuda.Event, torch.cuda.Event]] = deque()
         # Through the property, which checks whether this build supports NVTX.
         self.nvtx = NSYS_SESSION_VARIABLE in os.environ and has_nvtx() if nvtx is None else nvtx
@@ -144,7 +145,9 @@ class Clock:
 
     def add(self, name: str, milliseconds: float) -> None:
         """Add time that was measured elsewhere."""
-        tag = tags.SPAN.tag(name)
+        tag = self._tags.get(name)
+        if tag is None:
+            tag = self._tags[name] = tags.SPAN.tag(name)
         self._milliseconds[tag] = self._milliseconds.get(tag, 0.0) + milliseconds
 
     def add_events(self, name: str, first: torch.cuda.Event, last: torch.cuda.Event) -> None:

@@ -55,7 +55,12 @@ class DetailSchedule:
     Args:
         every: number of steps between two measurements.
         watched: parameter groups.
+
+    Attributes:
+        nothing: what most steps measure.
     """
+
+    nothing: Final = NO_DETAILS
 
     def __init__(self, every: int, watched: ParameterGroups) -> None:
         self._every = every

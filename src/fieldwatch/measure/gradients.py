@@ -1,16 +1,17 @@
 """Gradient norms by parameter group, without synchronization and without a Python loop over parameters."""
 
-from collections.abc import Collection
-from typing import NamedTuple
+from collections.abc import Collection, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from fieldwatch.measure.norms import largest_entries, norm, norms
+from fieldwatch.measure.norms import largest_entries, norm, norms, norms_of_equal_shapes
 from fieldwatch.measure.parameter_groups import ParameterGroups
 from fieldwatch.record import tags
 
+_set_grad_enabled: Any = torch._C._set_grad_enabled  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  the switch behind torch.no_grad
 _SAMPLED = 4096
 """About the number of entries of each gradient that are read."""
 
@@ -51,11 +52,14 @@ def gradient_norms(watched: ParameterGroups, without: Collection[int] = ()) -> G
     names, counts, gradients = watched.gradients(without)
     if not gradients:
         return None
-    with torch.no_grad():
-        parts = norms(gradients)
-        # The norm of the norms equals the norm of all entries, which saves a second pass over the gradients.
-        total, by_group = _total_and_groups(parts, counts)
-        return GradientNorms(total, dict(zip(names, by_group, strict=True)), gradients, counts)
+    # As torch.no_grad() does, in a tenth of its time: this runs at every step.
+    enabled = torch.is_grad_enabled()
+    _set_grad_enabled(False)
+    try:
+        total, by_group = _total_and_groups(gradients, counts)
+    finally:
+        _set_grad_enabled(enabled)
+    return GradientNorms(total, dict(zip(names, by_group, strict=True)), gradients, counts)
 
 
 def largest_gradient(gradients: list[Tensor]) -> Float[Tensor, ""]:
@@ -103,14 +107,19 @@ def precision_statistics(gradients: list[Tensor]) -> dict[str, Tensor]:
         return {tags.ZERO_GRADIENT: (entries == 0).float().mean(), tags.HALF_GRADIENT: share}
 
 
-def _total_and_groups(parts: list[Tensor], counts: list[int]) -> tuple[Float[Tensor, ""], list[Tensor]]:
-    """Return the norm of all gradients and those of the groups, from the norms of the gradients."""
-    stacked = torch.stack(parts)
+def _total_and_groups(gradients: list[Tensor], counts: list[int]) -> tuple[Float[Tensor, ""], Sequence[Tensor]]:
+    """Return the norm of all gradients, and those of the groups."""
+    parts: Sequence[Tensor] = ()
+    stacked = norms_of_equal_shapes(gradients)
+    if stacked is None:
+        parts = norms(gradients)
+        stacked = torch.stack([*parts])
+    # The norm of the norms equals the norm of all entries, which saves a second pass over the gradients.
     # Shortcuts: the norm of a single group is the total; for groups of one gradient each, the norms are known.
     if len(counts) == 1:
         total = norm(stacked)
         return total, [total]
-    if len(counts) == len(parts):
-        return norm(stacked), parts
+    if len(counts) == len(gradients):
+        return norm(stacked), parts or stacked.unbind()
     total, *groups = norms([stacked, *torch.split(stacked, counts)])
     return total, groups

@@ -1,6 +1,7 @@
 """Named parameter groups that stay up to date when densification replaces parameters inside their owners."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter, getitem
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias, cast
 
@@ -12,6 +13,7 @@ from fieldwatch.base import InputError
 Owner: TypeAlias = nn.Module | Mapping[str, Tensor] | Sequence[Tensor]
 """An object that holds parameters: a module, a dict of tensors or a list of tensors."""
 
+_gradient_of: Callable[[Tensor], Tensor | None] = attrgetter("grad")
 OTHER = "other"
 """Group of parameters that an optimizer steps but no watched group contains."""
 
@@ -37,8 +39,11 @@ class ParameterGroups:
         self._slots: dict[str, list[_Slot]] = {}
         self._optimizers: tuple[Optimizer, ...] = ()
         self._counts: list[int] = []
-        # All slots in one list, with the name and number of those of each group, for the work of every step.
-        self._all_slots: list[_Slot] = []
+        self._modules: list[nn.Module] = []
+        self._seen: list[object] = []
+        # All slots in one row, with the name and number of those of each group, for the work of every step.
+        self._all_containers: list[Any] = []
+        self._all_keys: list[Any] = []
         self._all_names: list[str] = []
         self._all_counts: list[int] = []
 
@@ -75,10 +80,18 @@ class ParameterGroups:
 
     def stepped_by(self, optimizers: tuple[Optimizer, ...]) -> None:
         """Set the optimizers, so that their unwatched parameters are included as the group ``other``."""
-        counts = [len(group["params"]) for optimizer in optimizers for group in optimizer.param_groups]
+        counts: list[int] = []
+        for optimizer in optimizers:
+            for group in optimizer.param_groups:
+                counts.append(len(group["params"]))  # noqa: PERF401  at every update: a comprehension is another call
         if optimizers != self._optimizers or counts != self._counts:  # the counts reveal added parameters
             self._optimizers = optimizers
             self._counts = counts
+            self.rescan()
+
+    def refresh(self) -> None:
+        """Determine the parameters of every owner again if any was added, removed, replaced, frozen or unfrozen."""
+        if self._contents() != self._seen:
             self.rescan()
 
     def rescan(self) -> None:
@@ -100,9 +113,14 @@ class ParameterGroups:
         unwatched = [slot for slot in stepped if id(slot.container[slot.key]) not in group_of]
         if unwatched:
             self._slots[OTHER] = unwatched
-        self._all_slots = [slot for found in self._slots.values() for slot in found]
+        slots_in_order = [slot for found in self._slots.values() for slot in found]
+        self._all_containers = [container for container, _ in slots_in_order]
+        self._all_keys = [key for _, key in slots_in_order]
         self._all_names = list(self._slots)
         self._all_counts = [len(found) for found in self._slots.values()]
+        owners = [owner for owner in self._owners.values() if isinstance(owner, nn.Module)]
+        self._modules = [module for owner in owners for module in owner.modules()]
+        self._seen = self._contents()
 
     def names(self) -> tuple[str, ...]:
         """Return the names of the groups that have parameters, in order of registration."""
@@ -150,6 +168,23 @@ class ParameterGroups:
             self.rescan()
             self._clear_gradients()
 
+    def _contents(self) -> list[object]:
+        """Return what a scan depends on, as numbers: it holds no tensor, so replaced parameters are freed at once."""
+        found: list[object] = []
+        parameters: list[Tensor | None] = []
+        for module in self._modules:
+            found += map(id, module.__dict__["_modules"].values())
+            parameters += module.__dict__["_parameters"].values()
+        for owner in self._owners.values():
+            if not isinstance(owner, nn.Module):
+                parameters += owner.values() if isinstance(owner, Mapping) else owner
+        for optimizer in self._optimizers:
+            for group in optimizer.param_groups:
+                parameters += group["params"]
+        found += map(id, parameters)
+        found += [parameter is not None and parameter.requires_grad for parameter in parameters]
+        return found
+
     def _clear_gradients(self) -> None:
         for slots in self._slots.values():
             for container, key in slots:
@@ -161,12 +196,11 @@ class ParameterGroups:
     def _gradients(self, without: Collection[int]) -> tuple[list[str], list[int], list[Tensor]]:
         # Runs at every step. The usual case: every parameter has a dense gradient.
         if not without:
-            dense = [
-                gradient
-                for container, key in self._all_slots
-                if (gradient := container[key].grad) is not None and not gradient.is_sparse
-            ]
-            if len(dense) == len(self._all_slots):
+            read: Any = getitem  # also of mappings
+            parameters: Iterator[Tensor] = map(read, self._all_containers, self._all_keys)
+            found = map(_gradient_of, parameters)
+            dense = [gradient for gradient in found if gradient is not None and not gradient.is_sparse]
+            if len(dense) == len(self._all_keys):
                 return self._all_names, self._all_counts, dense
         names: list[str] = []
         counts: list[int] = []

@@ -26,7 +26,10 @@ class StepRecorder:
 
     def write(self, heading: Heading, device_values: Mapping[str, Tensor], host_values: Mapping[str, float]) -> None:
         """Record one row, and submit the collected rows when they are due."""
-        ring = self._ring_for(device_values)
+        ring = self._ring
+        # Rows of host values alone are kept on the host, until the first tensor reveals the device.
+        if ring is None or not (self._device_known or not device_values):
+            ring = self._new_ring(device_values)
         if device_values or host_values:
             try:
                 ring.write(heading, device_values, host_values)
@@ -51,11 +54,8 @@ class StepRecorder:
         self.hand_over()
         self._writer.drain()
 
-    def _ring_for(self, device_values: Mapping[str, Tensor]) -> DeviceRing | HostRows:
-        """Return the ring, creating it on the device of the first recorded tensor."""
-        # Rows of host values alone are kept on the host, until the first tensor reveals the device.
-        if self._ring is not None and (self._device_known or not device_values):
-            return self._ring
+    def _new_ring(self, device_values: Mapping[str, Tensor]) -> DeviceRing | HostRows:
+        """Create and return the ring, on the device of the first recorded tensor."""
         # Submit rows of the old ring first, to keep the order.
         self.hand_over()
         device = next((value.device for value in device_values.values()), torch.device("cpu"))

@@ -57,6 +57,7 @@ class CheckpointCoverage:
         self._warned: set[str] = set()
         # Keeps the optimizers alive, so that no other object gets the id of one that was checked.
         self._checked: dict[int, Optimizer] = {}
+        self._latest: Sequence[Optimizer] = ()
         self._checked_scalers: dict[int, GradScaler] = {}
 
     def set_items(self, items: Mapping[str, Any] | None) -> None:
@@ -93,8 +94,11 @@ class CheckpointCoverage:
 
         Each optimizer is checked only once.
         """
+        if optimizers == self._latest or self._items is None:
+            return
+        self._latest = tuple(optimizers)
         new = [optimizer for optimizer in optimizers if id(optimizer) not in self._checked]
-        if self._items is None or not new:
+        if not new:
             return
         contents = CheckpointContents(self._items)
         # A tracked order may feed another one that reads ahead of it, so warn only if none is tracked.

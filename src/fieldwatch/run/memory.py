@@ -70,18 +70,19 @@ class RunMemory:
 
     def begin(self, step: int) -> None:
         """Begin a step."""
-        if self._instruments is not None:
+        if self._instruments is not None and self._instruments.act_at_begin:
             self._instruments.begin(step)
 
-    def at_update(self, step: int) -> None:
-        """Sample the host memory while gradients exist."""
+    def at_update(self) -> None:
+        """Sample the host memory while gradients exist; call it every `SAMPLE_EVERY` steps."""
         # The end of the step alone would miss the peak: gradients and activations are freed by then.
-        if step % SAMPLE_EVERY == 0 and self._instruments is not None:
+        if self._instruments is not None:
             self._instruments.counters.sample()
 
-    def end(self, step: int) -> dict[str, float]:
-        """End a step, and return its memory metrics in MiB."""
-        return {} if self._instruments is None else self._instruments.end(step)
+    def end(self, step: int, values: dict[str, float]) -> None:
+        """End a step, and add its memory metrics in MiB to its values."""
+        if self._instruments is not None:
+            self._instruments.end(step, values)
 
     def make_room(self, error: BaseException) -> None:
         """If memory ran out, release the reserve, so that the report can allocate."""
@@ -147,25 +148,30 @@ class _MemoryInstruments:
             lambda: take_census(watched, optimizers=watched.optimizers(), data=data, device=device),
         )
 
+        # On a CPU without profilers, a step begins without any of them.
+        self.act_at_begin = self._cuda or self._tensors is not None or self._capture.enabled
+
     def begin(self, step: int) -> None:
         self._capture.begin(step)
         self.triage.begin()
         if self._tensors is not None:
             self._tensors.begin(step)
 
-    def end(self, step: int) -> dict[str, float]:
-        if step % SAMPLE_EVERY == 0 or not self._last_sample:
+    def end(self, step: int, values: dict[str, float]) -> None:
+        sampled = step % SAMPLE_EVERY == 0 or not self._last_sample
+        if sampled:
             self._last_sample = {**self.counters.take(), "Memory/parameters_MB": self._watched.nbytes() / MB}
-            values = self._last_sample.copy()
-        else:
-            # CUDA's counters are plain numbers of the allocator: reading them does not synchronize.
-            values = self._last_sample | self.counters.take() if self._cuda else self._last_sample.copy()
-        self.triage.steady_bytes = int(values.get("Memory/allocated_MB", 0.0) * MB)
+        values |= self._last_sample
+        # CUDA's counters are plain numbers of the allocator: reading them does not synchronize.
+        if self._cuda and not sampled:
+            values |= self.counters.take()
+        if sampled or self._cuda:
+            self.triage.steady_bytes = int(values.get("Memory/allocated_MB", 0.0) * MB)
         if self._tensors is not None:
             values |= self._tensors.end()
         # Densification replaces parameters: without a rescan, sizes would be those of the old ones.
         if (step + 1) % RESCAN_EVERY == 0:
-            self._watched.rescan()
+            self._watched.refresh()
         capacity = self.counters.capacity() if step % CAPACITY_EVERY == 0 else None
         if capacity is not None:
             values["Memory/capacity_MB"] = capacity / MB
@@ -177,8 +183,8 @@ class _MemoryInstruments:
             # Old snapshots are deleted, since findings may request any number of them.
             keep_count = len(self._snapshot_at) + SNAPSHOTS_ON_FINDINGS
             try_optional(self._waiting, lambda: self._history.dump(path, keep=keep_count))
-        self._capture.end(step)
-        return values
+        if self._capture.enabled:
+            self._capture.end(step)
 
     def close(self) -> None:
         if self._tensors is not None:

@@ -20,6 +20,9 @@ class NsightCapture:
         environment: environment variables, in which `fieldwatch nsys train` stores the selection.
         switch: function that starts (True) or stops (False) the capture.
 
+    Attributes:
+        enabled: whether steps or a finding were selected.
+
     Raises:
         ValueError: the steps in the environment are not a valid range.
     """
@@ -36,6 +39,7 @@ class NsightCapture:
         self._on_finding = environment.get(ON_FINDING) == "1"
         self._switch = switch or _switch_profiler
         self._on = False
+        self.enabled = bool(self._range) or self._on_finding
 
     def begin(self, step: int) -> None:
         """Begin a step; start the capture if the step or a finding requests it."""

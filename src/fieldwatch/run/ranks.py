@@ -81,6 +81,9 @@ class Ranks:
         rank: rank of this process, from 0.
         world: number of processes.
 
+    Attributes:
+        alone: whether there is no other rank.
+
     Raises:
         InputError: not 0 <= rank < world.
     """
@@ -90,6 +93,7 @@ class Ranks:
             raise InputError(f"expected 0 <= rank < world, got rank {rank} of {world}; torchrun sets RANK, WORLD_SIZE")
         self.rank = rank
         self.world = world
+        self.alone = world == 1
         self._group: RankGroup | None = None
 
     @classmethod
@@ -104,11 +108,6 @@ class Ranks:
     def is_first(self) -> bool:
         """Whether this is rank 0, which writes the run folder."""
         return self.rank == 0
-
-    @property
-    def alone(self) -> bool:
-        """Whether there is no other rank."""
-        return self.world == 1
 
     def folder(self, run: str | Path) -> Path:
         """Return the folder that this rank writes to: the run folder, or ``ranks/<rank>`` in it."""

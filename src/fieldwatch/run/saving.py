@@ -267,10 +267,13 @@ class RunCheckpoints:
             CheckpointError: the writer thread failed unexpectedly.
         """
         self.record_outcomes(record)
+        if not self._items:
+            return False
         # `_due` stays set while the save is postponed, since neither the interval nor a rule requests it again.
         self._due = self._interval.due(done) or record.take_request("checkpoint") or self._due
-        postponed = self._requested_metrics is None and self._saver.busy and self._nbytes > SMALL_STATE_BYTES
-        return bool(self._items) and (self._due or self._requested_metrics is not None) and not postponed
+        if self._requested_metrics is not None:
+            return True
+        return self._due and not (self._saver.busy and self._nbytes > SMALL_STATE_BYTES)
 
     def save_in_background(self, done: int, record: RunRecord, seconds: float) -> None:
         """Take a snapshot and return; a thread writes it. Postponed while updates are being refused.

@@ -90,6 +90,7 @@ class Session:
         self._mark: Mapping[str, Any] | None = None
         self._step: Step | None = None
         self._step_began = 0.0
+        self._save_due = False
         self._context = StepContext(
             tracked=self.tracked,
             ranks=self.ranks,
@@ -239,15 +240,17 @@ class Session:
 
     def begin_step(self) -> Step:
         """Begin and return the next step."""
-        self.log.step_index += 1
-        step = Step(self._context, self.log.step_index)
-        self._step = step
+        index = self.log.step_index + 1
+        self.log.step_index = index
+        self._step = step = Step(self._context, index)
         self._step_began = time.perf_counter()
-        self.memory.begin(step.index)
-        self._context.loop_checks.begin(step.index, detailed=step.every(self._context.detail_every))
-        self.ranks.at_step(step.index)
-        self.watchdog.alive("step", step.index)
-        self._plan.observer.begin_step(step.index)
+        self.memory.begin(index)
+        self._context.loop_checks.begin(index, detailed=(index + 1) % self._context.detail_every == 0)
+        if not self.ranks.alone:
+            self.ranks.at_step(index)
+        self.watchdog.alive("step", index)
+        if self._plan.observer.active:
+            self._plan.observer.begin_step(index)
         return step
 
     def end_step(self) -> None:
@@ -260,6 +263,8 @@ class Session:
         self._close_step()
         if self._plan.observer.active:
             self._obey_observer()
+            return
+        if self._may_go_on():
             return
         match self._decision():
             case Continue():
@@ -393,26 +398,27 @@ class Session:
             return
         # Mark the step as closed before recording it: if that fails, `close` must not record it a second time.
         self._step = None
-        self._observe(step)
+        if self._plan.observer.active:
+            self._observe(step)
         closing = time.perf_counter()
-        values = step.host_values | self.clock.take() | self.memory.end(step.index)
+        values = step.host_values
+        values |= self.clock.take()
+        self.memory.end(step.index, values)
         values["Time/step"] = (time.perf_counter() - self._step_began) * 1e3
         heading = Heading("step", step.index, step.index, self.log.seconds, step.samples)
         self.record.write(heading, step.device_values, values)
         self.clock.add("recording", (time.perf_counter() - closing) * 1e3)  # part of the next step's row
 
     def _observe(self, step: Step) -> None:
-        observer = self._plan.observer
-        if observer.active:
-            observer.end_step(
-                ObservedStep(
-                    index=step.index,
-                    values={**step.host_values, **step.device_values},
-                    samples=step.samples,
-                    sample_loss=step.known_sample_loss,
-                    updated=step.updated,
-                )
+        self._plan.observer.end_step(
+            ObservedStep(
+                index=step.index,
+                values={**step.host_values, **step.device_values},
+                samples=step.samples,
+                sample_loss=step.known_sample_loss,
+                updated=step.updated,
             )
+        )
 
     def _obey_observer(self) -> None:
         """Continue, roll back or end the run, as the observer requests."""
@@ -437,17 +443,20 @@ class Session:
         self._mark = restored.note
         self._rewind()
 
+    def _may_go_on(self) -> bool:
+        """Return whether nothing has to be decided at the end of a step, as usual in a single process."""
+        self._save_due = self.checkpoints.due(self.log.step_index + 1, self.record)
+        if self._save_due or self.stop_point.signal or self.record.divergence is not None:
+            return False
+        return self.ranks.alone and not self.ended
+
     def _decision(self) -> Decision:
         """Decide what to do at the end of a step; all ranks make the same decision.
 
         Raises:
             Diverged: the run has diverged, and a rollback is disabled or impossible.
         """
-        due = self.checkpoints.due(self.log.step_index + 1, self.record)
-        # The usual step of a single process: there is nothing to agree on.
-        nothing = not (due or self.ended or self.stop_point.signal) and self.record.divergence is None
-        if nothing and self.ranks.alone:
-            return Continue()
+        due = self._save_due
         vote = RankVote(self.stop_point.signal, due, self.record.divergence is not None, self.record.growth_cap)
         # The only collective operation at the end of a step; everything after it is the same on all ranks.
         self._agreed = self.ranks.agree(vote)

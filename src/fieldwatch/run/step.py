@@ -18,6 +18,7 @@ from fieldwatch.guard import Clip, Verdict
 from fieldwatch.measure import Heading, Terms, attribute_terms
 from fieldwatch.record import Axis, tags
 from fieldwatch.record.sinks import TextSink
+from fieldwatch.run.memory import SAMPLE_EVERY
 from fieldwatch.run.micro_batches import MicroBatches, cut, length_of, most_pieces, split_evenly
 from fieldwatch.run.objective import HasTerms, backpropagate, terms_of, without_graph
 from fieldwatch.run.ranks import Shard
@@ -178,18 +179,21 @@ class Step:
         Returns:
             The verdict on the loss. Only reading its ``finite`` property synchronizes with the device.
         """
-        self._context.observer.at_terms(terms, 1.0)
+        if self._context.observer.active:
+            self._context.observer.at_terms(terms, 1.0)
         return self._observe(terms, sample, sample_loss)
 
     def _observe(self, terms: Terms, sample: Samples | None, sample_loss: Float[Tensor, "batch"] | None) -> Verdict:
         ranks = self._context.ranks
+        terms.add_up_on_host()
         self._context.loop_checks.at_terms(self.index, terms)
         total = terms.total
-        earlier = self.terms if self._updated else Terms()
+        earlier = self.terms if self._updated else None
         self._record_terms(terms, total)
-        if len(earlier):
+        if earlier is not None and len(earlier):
             self._add_terms(earlier, terms)
-        self._name_samples(sample, sample_loss)
+        if sample is not None:
+            self._name_samples(sample, sample_loss)
         # With several ranks, all have to branch alike, so a non-finite loss on one rank counts for all.
         self._verdict = Verdict(total) if ranks.alone else SharedVerdict(total, ranks)
         return self._verdict
@@ -395,7 +399,8 @@ class Step:
         self._updated = True
         # Parameters that only an optimizer holds are counted as the group `other` from now on.
         others = self._context.tracked.updating(optimizers)
-        self._context.memory.at_update(self.index)
+        if self.index % SAMPLE_EVERY == 0:
+            self._context.memory.at_update()
         if not self._context.ranks.alone:
             # Reduce before norms, clipping and the verdict: all ranks must decide on the same gradients.
             self._reduce_over_ranks(optimizers)
@@ -439,7 +444,9 @@ class Step:
         Raises:
             ValueError: a tensor is not a scalar.
         """
-        self.device_values |= self._context.loop_checks.at_record(self.index)
+        found = self._context.loop_checks.at_record(self.index)
+        if found:
+            self.device_values |= found
         if axis == "step" and position is None:
             sort_by_device(values, self.device_values, self.host_values)
             return
@@ -503,9 +510,7 @@ class Step:
         self._verdict = snapshot.verdict
         self._context.loop_checks.restore(snapshot.forwards)
 
-    def _name_samples(self, sample: Samples | None, sample_loss: Float[Tensor, "batch"] | None) -> None:
-        if sample is None:
-            return
+    def _name_samples(self, sample: Samples, sample_loss: Float[Tensor, "batch"] | None) -> None:
         # A string is a sequence too, so test for a single name first.
         self.samples = (str(sample),) if isinstance(sample, str | int) else tuple(map(str, sample))
         if sample_loss is not None:
@@ -522,15 +527,19 @@ class Step:
         self.device_values |= {tags.sample_loss(first + k): loss for k, loss in enumerate(losses)}
 
     def _record_terms(self, terms: Terms, total: Float[Tensor, ""]) -> None:
-        self._names = tuple(terms)
+        self._names = names = tuple(terms)
         values = self.device_values
         values[tags.TOTAL] = total.detach() if total.requires_grad else total
-        weights: dict[str, float | Tensor] = {}
-        pairs = zip(terms.items(), _tags_of_terms(self._names), strict=True)
+        weights: dict[str, Tensor] = {}
+        pairs = zip(terms.items(), _tags_of_terms(names), strict=True)
         for (_, (weight, value)), (component, weight_tag) in pairs:
             values[component] = value.detach() if value.requires_grad else value
-            weights[weight_tag] = weight
-        sort_by_device(weights, values, self.host_values)
+            if isinstance(weight, Tensor):
+                weights[weight_tag] = weight
+            else:
+                self.host_values[weight_tag] = weight
+        if weights:
+            sort_by_device(weights, values, self.host_values)
 
     def _add_terms(self, earlier: Terms, terms: Terms) -> None:
         """Record the terms of a further loss of the step: the total is that of all losses."""

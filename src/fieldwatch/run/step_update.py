@@ -1,6 +1,7 @@
 """`StepUpdates`: the updates of one step, each measured, decided, and then applied or refused."""
 
 from collections.abc import Callable, Collection, Sequence
+from functools import lru_cache
 from typing import Any, Protocol, TypeAlias, cast, runtime_checkable
 
 import torch
@@ -107,27 +108,38 @@ class StepUpdates:
         norms = gradient_norms(watched, others)
         if norms is None:
             raise ValueError(_without_gradient(context, optimizers))
-        step.device_values |= context.loop_checks.at_update(step.index, optimizers)
+        found = context.loop_checks.at_update(step.index, optimizers)
+        if found:
+            step.device_values |= found
         self._record_gradients(norms, optimizers, others)
+        self._record_rates(optimizers)
         # Decide before clipping, which turns a non-finite norm into non-finite gradients.
         refused = self._decide(norms.total, optimizers, verdict, scaler)
-        clip = context.observer.clip(clip)
+        if context.observer.active:
+            clip = context.observer.clip(clip)
         if clip is not None:
             step.device_values |= clip_gradients(clip, norms.by_group(), norms.groups, norms.total)
         return refused
 
     def apply(self, optimizers: Sequence[Optimizer], refused: Float[Tensor, ""], scaler: GradScaler | None) -> None:
         """Step the optimizers unless the update is refused; then the scaler chooses its next factor."""
-        with self._context.observer.updating(optimizers):
-            for optimizer in optimizers:
-                # CUDA needs the fused implementation, which reads the flag on the device. On a CPU, reading the flag
-                # is free, so the call to any optimizer can be skipped.
-                if refused.is_cuda and prefer_fused(optimizer):
-                    self._context.log.event("optimizer_fused", optimizer=type(optimizer).__name__)
-                guarded_step(optimizer, refused)
+        observer = self._context.observer
+        if observer.active:
+            with observer.updating(optimizers):
+                self._step_all(optimizers, refused)
+        else:
+            self._step_all(optimizers, refused)
         if scaler is not None:
             # It knows from unscale_ whether a gradient was infinite: scaler.step would decide the same again.
             scaler.update()
+
+    def _step_all(self, optimizers: Sequence[Optimizer], refused: Float[Tensor, ""]) -> None:
+        for optimizer in optimizers:
+            # CUDA needs the fused implementation, which reads the flag on the device. On a CPU, reading the flag
+            # is free, so the call to any optimizer can be skipped.
+            if refused.is_cuda and prefer_fused(optimizer):
+                self._context.log.event("optimizer_fused", optimizer=type(optimizer).__name__)
+            guarded_step(optimizer, refused)
 
     def apply_closure(
         self, optimizer: Optimizer, closure: Closure, begin: Callable[[Tensor | Terms], Float[Tensor, ""]]
@@ -208,21 +220,30 @@ class StepUpdates:
             counted = refused - overflow
             values[SCALER_SKIPPED] = _either(values.get(SCALER_SKIPPED), overflow)
         # With several updates in a step, one refusal is enough to name the step.
-        self._refused = values[REFUSED] = _either(self._refused, counted)
+        self._refused = values[REFUSED] = counted if self._refused is None else _either(self._refused, counted)
         return refused
 
     def _record_gradients(self, norms: GradientNorms, optimizers: Sequence[Optimizer], others: Collection[int]) -> None:
         context = self._context
         step = self._step
         values = step.device_values
-        several = bool(self._norms)
-        self._norms |= norms.groups
-        values[tags.TOTAL_NORM] = norm(torch.stack([*self._norms.values()])) if several else norms.total
-        values |= {tags.GRADIENT_NORM.tag(group): length for group, length in norms.groups.items()}
+        groups = norms.groups
+        if self._norms:
+            self._norms = self._norms | groups
+            values[tags.TOTAL_NORM] = norm(torch.stack([*self._norms.values()]))
+        else:
+            self._norms = groups
+            values[tags.TOTAL_NORM] = norms.total
+        values.update(zip(_norm_tags(tuple(groups)), groups.values(), strict=True))
         due = context.details.due(step.index)
         self._first = due.groups == () and context.loop_checks.is_first_update(step.index)
         if self._first:
             due = context.details.first()
+        # At step 0 too: a later non-finite value only counts as divergence if an earlier one was finite.
+        state = step.index == 0 or due.state
+        # The usual step ends here.
+        if due is context.details.nothing and not state:
+            return
         if due.largest or due.precision:
             values |= gradient_statistics(
                 norms.gradients, largest=due.largest, precision=due.precision, most=due.most_gradients
@@ -237,16 +258,30 @@ class StepUpdates:
             measured = tuple(name for name in norms.groups if measured is None or name in measured)
         # Copies the parameters, so that they can be compared with their values after the update.
         self._sizes = None if measured == () else UpdateSizes(watched, measured)
-        # At step 0 too: a later non-finite value only counts as divergence if an earlier one was finite.
-        if step.index == 0 or due.state:
+        if state:
             values |= state_norms(watched.owners().values(), optimizers)
+
+    def _record_rates(self, optimizers: Sequence[Optimizer]) -> None:
+        step = self._step
         for optimizer in optimizers:
             first = self._first_groups.setdefault(id(optimizer), self._number_of_groups)
             # Parameter groups without a name are numbered over all optimizers of the step.
-            groups = enumerate(optimizer.param_groups, start=first)
-            rates = {tags.LEARNING_RATE.tag(group.get("name", i)): group["lr"] for i, group in groups}
-            self._number_of_groups = max(self._number_of_groups, first + len(optimizer.param_groups))
-            sort_by_device(rates, values, step.host_values)
+            number = first
+            for group in optimizer.param_groups:
+                tag = tags.LEARNING_RATE.tag(group.get("name", number))
+                rate = group["lr"]
+                if rate.__class__ is float:
+                    step.host_values[tag] = rate
+                else:
+                    sort_by_device({tag: rate}, step.device_values, step.host_values)
+                number += 1
+            self._number_of_groups = max(self._number_of_groups, number)
+
+
+@lru_cache(maxsize=64)
+def _norm_tags(groups: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the tags of the gradient norms of groups."""
+    return tuple(map(tags.GRADIENT_NORM.tag, groups))
 
 
 def unscale_gradients(scaler: GradScaler, optimizers: Sequence[Optimizer]) -> None:

@@ -97,8 +97,7 @@ class StopPoint:
     @property
     def signal(self) -> int:
         """Number of the pending signal; 0 if there is none."""
-        # A process ended by signal n has the exit code 128 + n.
-        return max(self._request.exit_code - 128, 0)
+        return self._request.number
 
     def end(self, number: int) -> NoReturn:
         """End the run between two steps, after its state was saved.

@@ -34,6 +34,10 @@ class TrackedObjects:
         self._sealed = ""
         # The tracked optimizers that have stepped, by id.
         self._stepped: dict[int, Optimizer] = {}
+        # The optimizers of the latest update, all that have stepped so far, and whether these are the same.
+        self._updating: Sequence[Optimizer] = ()
+        self._stepping: tuple[Optimizer, ...] = ()
+        self._only_these = True
 
     def add(self, items: Mapping[str, Any], groups: Mapping[str, Owner], data: Mapping[str, Any]) -> None:
         """Track further objects.
@@ -102,11 +106,16 @@ class TrackedObjects:
         Returns:
             The ids of the parameters with a gradient that belong to other optimizers, which have stepped before.
         """
-        self._stepped |= {id(each): each for each in optimizers if self._is_tracked(each)}
-        untracked = [each for each in optimizers if id(each) not in self._stepped]
-        # In a fixed order, so that optimizers that take turns are one constellation.
-        self.watched.stepped_by((*self._stepped.values(), *untracked))
-        if len(self._stepped) + len(untracked) == len(optimizers):
+        if optimizers != self._updating:
+            self._stepped |= {id(each): each for each in optimizers if self._is_tracked(each)}
+            untracked = [each for each in optimizers if id(each) not in self._stepped]
+            # In a fixed order, so that optimizers that take turns are one constellation.
+            self._stepping = (*self._stepped.values(), *untracked)
+            self._only_these = len(self._stepping) == len(optimizers)
+            self._updating = tuple(optimizers)
+        # At every update: parameters may have been added to an optimizer.
+        self.watched.stepped_by(self._stepping)
+        if self._only_these:
             return ()
         theirs = {id(parameter) for parameter in _parameters_of(optimizers)}
         return {id(p) for p in _parameters_of(self._stepped.values()) if p.grad is not None} - theirs

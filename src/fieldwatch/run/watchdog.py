@@ -190,8 +190,9 @@ class Watchdog:
             self._step = step
         if phase is not None:
             self._current[0].observe(now - self._last_sign)
-            self._phase = phase
-            self._current = self._timeout_of(phase)
+            if phase != self._phase:
+                self._phase = phase
+                self._current = self._timeout_of(phase)
         self._last_sign = now
         phase_timeout, raw_phase = self._current
         timeout = phase_timeout.timeout * self._patience

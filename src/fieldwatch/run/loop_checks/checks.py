@@ -67,6 +67,7 @@ class LoopChecks:
         self._untrained = UntrainedCheck()
         self._averages = AverageCheck()
         self._updates = 0
+        self._latest: tuple[Optimizer, ...] = ()
 
     def open(self) -> None:
         """Begin to look at the forwards of the tracked modules."""
@@ -120,11 +121,11 @@ class LoopChecks:
             step: index of the step.
             terms: loss terms with their graph; detached terms are ignored.
         """
+        if not terms.total.requires_grad:
+            return
         for facts in self._terms.check(step, terms, self._trained):
             self._event("term_without_gradient", **facts, frozen=self._frozen.any_frozen)
         if self._first_loss is None:
-            if not terms.total.requires_grad:
-                return
             self._first_loss = step
         for form in self._loss_forms.check(step - self._first_loss, terms):
             self._event("loss_form", **form)
@@ -163,20 +164,18 @@ class LoopChecks:
         if not self._updates:
             self._optimizers.add_items(self._tracked.items)
             self._scan()
-        renewed = self._optimizers.renewed(optimizers, self._updates)
-        if renewed is not None:
-            self._event("optimizer_renewed", **renewed)
-        self._optimizers.add(optimizers)
+        # The optimizers of the previous update are known.
+        if optimizers != self._latest:
+            self._add_optimizers(optimizers)
         if not self._updates:
             self._begin(optimizers)
-        untrained = self._untrained.check(step, self._modules)
-        if untrained is not None:
-            self._event("without_gradient", **untrained)
+        if not self._untrained.done:
+            self._check_untrained(step)
         if self._updates % EVERY == 0 or self._frozen.pending:
             self._check_parameters(step)
         self._updates += 1
-        for change in self._modes.check(step):
-            self._event("mode", **asdict(change))
+        if not self._modes.unchanged(step):
+            self._check_modes(step)
         left = self._uncleared.check(optimizers)
         values = self._forwards.at_update()
         if values:
@@ -184,6 +183,22 @@ class LoopChecks:
         if left is not None:
             values[tags.UNCLEARED] = left
         return values
+
+    def _add_optimizers(self, optimizers: Sequence[Optimizer]) -> None:
+        renewed = self._optimizers.renewed(optimizers, self._updates)
+        if renewed is not None:
+            self._event("optimizer_renewed", **renewed)
+        self._optimizers.add(optimizers)
+        self._latest = tuple(optimizers)
+
+    def _check_modes(self, step: int) -> None:
+        for change in self._modes.check(step):
+            self._event("mode", **asdict(change))
+
+    def _check_untrained(self, step: int) -> None:
+        untrained = self._untrained.check(step, self._modules)
+        if untrained is not None:
+            self._event("without_gradient", **untrained)
 
     def _begin(self, optimizers: Sequence[Optimizer]) -> None:
         """Record what is settled at the first update."""

@@ -43,6 +43,7 @@ class ForwardCheck:
         self._probes: list[_Probe] = []
         self._handles: list[Any] = []
         self._tokens = _Tokens()
+        self._due = False
         self._restored: Mapping[str, Mapping[str, Any]] = {}
 
     def state_dict(self) -> dict[str, Any]:
@@ -79,8 +80,11 @@ class ForwardCheck:
     def begin(self, *, due: bool) -> None:
         """Note that a step begins, and whether its batches are measured."""
         self._tokens.last = None
-        for probe in self._probes:
-            probe.due = due
+        # Steps without measurements follow each other: most steps change nothing here.
+        if due or self._due:
+            self._due = due
+            for probe in self._probes:
+                probe.due = due
 
     def snapshot(self) -> ForwardSnapshot | None:
         """Return what a retry of the step must restore; None if no forward is due, so that nothing can change."""

@@ -67,8 +67,16 @@ class ModeCheck:
         # The old modules must live until here, so that no new one has the id of an old one.
         del old
 
+    def unchanged(self, step: int) -> bool:
+        """Return whether all modes are those at the first update, as usual: then there is nothing to check."""
+        for item in self._items:
+            if item.pending or [module.training for module in item.modules] != item.modes:
+                return False
+        self._last_update = step
+        return True
+
     def check(self, step: int) -> Iterator[ModeChange]:
-        """Yield the changed modes that have to be recorded; call it at every update."""
+        """Yield the changed modes that have to be recorded; call it at every update with a changed mode."""
         for item in self._items:
             modes = [module.training for module in item.modules]
             if modes == item.modes:

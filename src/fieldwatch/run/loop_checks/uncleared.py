@@ -30,17 +30,26 @@ class UnclearedGradients:
 
     def __init__(self) -> None:
         self._watches: weakref.WeakKeyDictionary[Optimizer, _Watch] = weakref.WeakKeyDictionary()
+        # Optimizers that are no longer checked, all of the latest update.
+        self._cleared: Sequence[Optimizer] = ()
 
     def check(self, optimizers: Sequence[Optimizer]) -> Float[Tensor, ""] | None:
         """Return the largest norm of gradients that were left over, on the device; None if nothing was measured."""
+        if optimizers == self._cleared:
+            return None
+        self._cleared = ()
         left: list[Tensor] = []
+        done = True
         for optimizer in optimizers:
             watch = self._watches.get(optimizer)
             if watch is None:
                 watch = self._watches[optimizer] = _Watch()
+            done = done and watch.done
             value = None if watch.done else watch.check(optimizer)
             if value is not None:
                 left.append(value)
+        if done:
+            self._cleared = tuple(optimizers)
         if len(left) < 2:
             return left[0] if left else None
         return torch.stack([value.to(left[0].device) for value in left]).max()

@@ -20,13 +20,16 @@ class UntrainedCheck:
     """Looks for parameters that require a gradient and are in an optimizer, but have had no gradient at any update.
 
     Only the parameters without one so far are looked at, so that a usual loop costs nothing after its first update.
+
+    Attributes:
+        done: whether nothing is left to look at.
     """
 
     def __init__(self) -> None:
         self._waiting: list[tuple[str, ref[Tensor]]] = []
         self._total = 0
         self._streaks = Streaks()
-        self._done = False
+        self.done = False
         self._called = False
         self._handles: list[Any] = []
 
@@ -38,23 +41,21 @@ class UntrainedCheck:
         self._total = sum(each.numel() for _, each in trained)
 
     def check(self, step: int, modules: Callable[[], Mapping[str, nn.Module]]) -> dict[str, Any] | None:
-        """Return the facts of an event that has to be recorded; call it at every update.
+        """Return the facts of an event that has to be recorded; call it at every update until it is done.
 
         Args:
             step: index of the step.
             modules: function that returns the modules by name.
         """
-        if self._done:
-            return None
         waiting = [(name, each()) for name, each in self._waiting]
         left = [(name, each) for name, each in waiting if each is not None and each.grad is None]
         if len(left) < len(self._waiting):
             self._waiting = [(name, ref(each)) for name, each in left]
         if not left:
-            self._done = True
+            self.done = True
             return None
         updates = self._streaks.hold("", step)
-        self._done = updates == LAST
+        self.done = updates == LAST
         if updates == FIRST:
             self._listen([name for name, _ in left], modules())
         if updates in (0, FIRST):
