@@ -50,6 +50,7 @@ COMMANDS = {
     "sdf_rendering": ["sdf_rendering.py"],
     "video_quality": ["video_quality.py", "--seconds", "180", "--cores", "0", "1", "--data", BUNNY],
     "video_between": ["video_between.py", "--epochs", "80", "--only", "bunny", "occluders", "pan"],
+    "video_between_long": ["video_between.py", "--epochs", "240", "--only", "bunny", "--motions", "curved"],
     "video_between_more": ["video_between.py", "--only", "builtin", "rotation", "other"],
     "video_codecs": ["video_codecs.py", "--seconds", "120", "--only", "builtin"],
     "normals_mesh": ["normals_quality.py", "--mesh", SPOT],
