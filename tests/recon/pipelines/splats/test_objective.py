@@ -235,6 +235,28 @@ def test_an_opaque_black_gaussian_before_a_transparent_photo_costs_something() -
     assert float(gradient(replace(SHORT, transparency="background")).abs().max()) < 1e-6
 
 
+def test_a_dark_photo_without_alpha_is_not_left_to_a_black_background() -> None:
+    """Over a black background, transparent Gaussians show it as well as black ones; over a random color they do not."""
+    scene = scene_of(SHORT)
+    view = scene.photo_view(0)
+    dark = replace(view, image=torch.zeros_like(view.image), alpha=None)
+
+    def gradient(config: SplatsConfig) -> torch.Tensor:
+        torch.manual_seed(0)
+        model = initial_model(config, scene)
+        with torch.no_grad():
+            model.gaussians.constant.fill_(-5.0)  # clamped to black
+        one = RenderedView(step=0, model=model, output=model.render(view.camera, degree=0), view=dark)
+        loss_terms(config, scene, one, Neighborhood(16), span).total.backward()
+        found = model.gaussians.opacity_logits.grad
+        assert found is not None
+        return found
+
+    # A step down this gradient makes them opaque.
+    assert float(gradient(replace(SHORT, transparency="everywhere")).sum()) < -1e-4
+    assert float(gradient(SHORT).abs().max()) < 1e-6
+
+
 def test_opaque_photos_draw_no_random_color() -> None:
     scene, model, one = drawn_at(SHORT, 0)
     opaque = replace(one, view=replace(one.view, alpha=None))

@@ -33,7 +33,8 @@ RENAMED: Mapping[str, str] = {
 # Flags without a counterpart, and what to do instead.
 _NONE: Mapping[str, str] = {
     "--start-checkpoint": "a run continues with the same --out, or with `fieldwatch resume RUN`",
-    "--random-background": "transparent photos are compared over random colors anyway (--transparency)",
+    "--random-background": "transparent photos are compared over random colors anyway; --transparency everywhere "
+    "compares all photos so",
     "--data-device": "photos stay in host memory; --memory-gb limits them",
     "--train-test-exp": "use --exposure: exposures are fitted on whole photos",
     "--depths": "there is no depth supervision of Gaussians",

@@ -293,8 +293,9 @@ class SplatsConfig:
         held_out: hold out every N-th photo, by name, for evaluation; 0 holds out none.
         background: background color; "auto" uses that of a plain backdrop around the object, or black.
         transparency: color behind transparent pixels in training: "random" samples a new color at every step, so that
-            opaque Gaussians are penalized wherever a photo is transparent; "background" always uses the background
-            color.
+            opaque Gaussians are penalized wherever a photo is transparent; "everywhere" does so for opaque photos, too,
+            so that Gaussians are opaque where a photo is as dark as the background; "background" always uses the
+            background color.
         memory_gb: memory for decoded photos, in GiB; photos that do not fit are decoded ahead of their step.
         views: number of photos of the built-in scene.
         regularization: set of surface terms (-r).
@@ -347,7 +348,7 @@ class SplatsConfig:
     # Every 8th photo, the usual split of Mip-NeRF 360 and 3DGS.
     held_out: int = 8
     background: Literal["auto", "black", "white"] = "auto"
-    transparency: Literal["random", "background"] = "random"
+    transparency: Literal["random", "everywhere", "background"] = "random"
     memory_gb: float = 2.0
     views: int = 48
     regularization: Regularization = "planar"

@@ -69,7 +69,7 @@ def _from_photos(config: SplatsConfig, scene: Scene) -> Gaussians:
         # No point cloud: start from random positions.
         count = max(RANDOM_COUNT if cap is None else min(RANDOM_COUNT, cap), 2)
         # With a fixed background, training does not use alpha, so neither does the initialization.
-        hull = VisualHull.of(photos) if config.transparency == "random" else VisualHull([])
+        hull = VisualHull([]) if config.transparency == "background" else VisualHull.of(photos)
         if len(hull):
             positions = sample_inside(hull, count, *target_box(photos))
             return Gaussians.from_points(positions, torch.rand(len(positions), 3), degree=config.degree)

@@ -153,12 +153,12 @@ def geometry_outputs(config: SplatsConfig, scene: Scene, step: int) -> GeometryO
 
 
 def compare_with_photo(config: SplatsConfig, rendered: RenderedView) -> PhotoLoss:
-    """Return the loss of a rendering and its photo, with a random color behind transparent pixels if configured.
+    """Return the loss of a rendering and its photo, with a random color behind what is transparent if configured.
 
     With it comes the PSNR of the rendering, where our GPU kernels compute it.
     """
     behind = None
-    if config.transparency == "random" and rendered.view.alpha is not None:
+    if config.transparency == "everywhere" or (config.transparency == "random" and rendered.view.alpha is not None):
         # Both are already composited over the background: adding the difference replaces it by the random color.
         behind = random_color(rendered.generator, rendered.view.image.device) - rendered.model.background
     image, photo = compared_images(rendered.model.exposures, rendered.output, rendered.view, behind)
@@ -191,16 +191,18 @@ def compared_images(
         output: rendering, composited over the model's background.
         view: photo, composited over the same background.
         behind: color added to the background of both where they are transparent. Over a fixed background, a Gaussian of
-            the background's color costs nothing; over a new color at every step, it must be transparent as well.
+            the background's color costs nothing; over a new color at every step, it must be transparent as well. A
+            photo without alpha is opaque: a rendering that lets the background through where it is dark costs as much.
     """
     image = output.features
     photo = view.image
     if exposures is not None and view.train_index is not None:
         image = exposures(image, view.train_index)
-    if behind is not None and view.alpha is not None:
+    if behind is not None:
         # After the color transform, since the same color is added to the photo untransformed. Alpha gets a gradient.
         image = image + (1 - output.alpha)[..., None] * behind
-        photo = photo + (1 - view.alpha) * behind
+        if view.alpha is not None:
+            photo = photo + (1 - view.alpha) * behind
     # Masked pixels are 0 in both images: they count as equal in SSIM, and in L1, which is a mean over all pixels.
     if view.mask is not None:
         image = image * view.mask
