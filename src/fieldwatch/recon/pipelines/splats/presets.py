@@ -51,10 +51,7 @@ def cpu() -> SplatsConfig:
 
 
 def rooms() -> SplatsConfig:
-    """Return the settings of `cpu` with surfaces that agree between photos, for flat walls: twice the time per step.
-
-    Rooms are closed: dark corners must not be left to the background.
-    """
+    """Return the settings of `cpu` with surfaces that agree between photos, for flat walls: twice the time per step."""
     config = cpu()
     surface = replace(
         config.surface,
@@ -63,7 +60,7 @@ def rooms() -> SplatsConfig:
         multi_view_photo_weight=0.15,
         multi_view_samples=4096,
     )
-    return replace(config, surface=surface, transparency="everywhere")
+    return replace(config, surface=surface)
 
 
 def full() -> SplatsConfig:
