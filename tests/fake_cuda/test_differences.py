@@ -23,6 +23,7 @@ OTHER_KERNELS = {
     "recon/pipelines/normals/poses.py",
     "recon/pipelines/normals/recovery.py",
     "recon/pipelines/splats/objective.py",
+    "recon/pipelines/splats/optimizers.py",
     "recon/pipelines/splats/refined/optimizers.py",
     "recon/pipelines/video/models/blocks.py",
     "recon/render/encoding.py",

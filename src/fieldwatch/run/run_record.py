@@ -346,8 +346,9 @@ class RunRecord:
         # The journal comes first: a failing sink or rule must not lose a row, nor a killed process.
         self._journal.extend(declared)
         self._pending.add(declared)
-        # Divergence is noticed at once. All else may wait, and takes less time for many rows than for a few.
-        if self._spikes is not None or any(map(self.refusals.are_in, declared)):
+        # Divergence is noticed at once, and its end, for which saves wait. All else may wait, and takes less time for
+        # many rows than for a few.
+        if self._spikes is not None or self.refusals.ongoing or any(map(self.refusals.are_in, declared)):
             self._deliver()
         # Rows before an undeclared metric are recorded.
         if len(declared) < len(blocks):
