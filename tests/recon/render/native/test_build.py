@@ -288,6 +288,12 @@ def test_builtins_that_gcc_11_lacks_are_behind_one_macro():
     assert [use for use in uses if use[1]] == [("vectors.h", 1)]
 
 
+def test_one_place_asks_whether_the_processor_fuses_operations():
+    """clang does not define gcc's name for it: kernels that ask for that alone would round differently."""
+    uses = [path.name for path in build.SOURCES.glob("*.[ch]") if "__FP_FAST_FMAF" in path.read_text()]
+    assert uses == ["lattice.h"]
+
+
 @pytest.mark.parametrize("word", ["fast-math", "finite", "contract"])
 def test_flags_that_change_numbers_are_never_asked_for(word):
     assert not [flag for flag in build.flags() if word in flag]

@@ -19,7 +19,11 @@
 #define PRIME_Y 2654435761u
 #define PRIME_Z 805459861u
 #define ALIGNED __attribute__((aligned(64))) /* to lines of the cache */
-#ifdef __FP_FAST_FMAF
+/* A multiplication and an addition, rounded once, are one instruction. Only gcc defines the first name. */
+#if defined(__FP_FAST_FMAF) || defined(__FMA__) || defined(__ARM_FEATURE_FMA)
+#define HAS_FMA
+#endif
+#ifdef HAS_FMA
 #define FUSED(a, b, c) __builtin_fmaf(a, b, c)
 #else
 #define FUSED(a, b, c) ((float)((double)(a) * (double)(b) + (double)(c))) /* the same bits */

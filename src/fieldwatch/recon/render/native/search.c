@@ -68,7 +68,7 @@ static const Known UNKNOWN = {0, -INFINITY};
 /* torch.lerp on the way from `from` to `to`, by a share of `parts`. */
 FW_INLINE float end_of_part(float from, float to, int64_t part, int64_t parts) {
     const float share = (float)part / (float)parts, way = to - from;
-#ifdef __FP_FAST_FMAF
+#ifdef HAS_FMA
     return share < 0.5f ? __builtin_fmaf(share, way, from) : __builtin_fmaf(share - 1, way, to);
 #else
     return share < 0.5f ? share * way + from : (share - 1) * way + to;
