@@ -227,7 +227,7 @@ class _Fused(torch.autograd.Function):
         width = table.shape[1] * len(lattices)
         features = points.new_empty(len(points), width)
         jacobian = points.new_empty(len(points), width, 3) if with_jacobian else None
-        grid = (len(points), points, len(lattices), table.shape[1], _layout(lattices), weights, table)
+        grid = (len(points), points, *grid_arguments(lattices, weights, table))
         outside_count = call("fw_encode", *grid, torch.get_num_threads(), features, jacobian)
         _refuse_outside(points, outside_count)
         ctx.save_for_backward(points, table, weights)
@@ -249,7 +249,7 @@ class _Fused(torch.autograd.Function):
         dpoints = torch.empty_like(points) if ctx.needs_input_grad[0] else None
         # The kernel overwrites requested gradients and skips null pointers.
         dtable = torch.empty_like(table) if ctx.needs_input_grad[1] else None
-        grid = (len(points), points, len(ctx.lattices), table.shape[1], _layout(ctx.lattices), weights, table)
+        grid = (len(points), points, *grid_arguments(ctx.lattices, weights, table))
         call("fw_encode_backward", *grid, torch.get_num_threads(), *upstream, dtable, dpoints)
         return dpoints, dtable, None, None, None
 
@@ -270,6 +270,19 @@ def _lattices(levels: int, base: int, finest: int, most_rows: int) -> tuple[Hash
         lattices.append(HashLevel(resolution=resolution, start=start, rows=rows))
         start += rows
     return tuple(lattices)
+
+
+def grid_arguments(
+    lattices: Sequence[HashLevel], weights: Float[Tensor, "levels"], table: Float[Tensor, "rows features"]
+) -> tuple[Any, ...]:
+    """Return the arguments with which native kernels take an encoding.
+
+    Args:
+        lattices: lattices of the encoding.
+        weights: weight of each level.
+        table: features, contiguous.
+    """
+    return len(lattices), table.shape[1], _layout(lattices), weights, table
 
 
 def _layout(lattices: Sequence[HashLevel]) -> Int64[Tensor, "levels 3"]:

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Float
 from torch import Tensor
 
-from fieldwatch.recon.render.encoding import HashEncoding, HashLevel
+from fieldwatch.recon.render.encoding import HashEncoding, HashLevel, grid_arguments
 from fieldwatch.recon.render.native import call
 
 # Sizes of fixed arrays in native/sdf_field.c: MOST_HIDDEN, and MOST_INPUTS - 4.
@@ -36,7 +36,7 @@ class _Settings:
 
     def grid(self, table: Tensor) -> tuple[Any, ...]:
         """Return the encoding arguments of the kernel."""
-        return len(self.lattices), table.shape[1], _layout(self.lattices), self.weights, table
+        return grid_arguments(self.lattices, self.weights, table)
 
 
 def fits_native(encoding: HashEncoding, hidden: int) -> bool:
@@ -56,13 +56,8 @@ def field_arguments(
     """
     table = encoding.table.detach().contiguous()
     weights = [part.detach().contiguous() for part in network]
-    lattices = encoding.lattices
-    levels = (len(lattices), table.shape[1], _layout(lattices), encoding.level_weights(), table)
-    return *levels, weights[0].shape[0], *weights, sharpness
-
-
-def _layout(lattices: Sequence[HashLevel]) -> Int64[Tensor, "levels 3"]:
-    return torch.tensor([[level.resolution, level.start, level.rows] for level in lattices])
+    grid = grid_arguments(encoding.lattices, encoding.level_weights(), table)
+    return *grid, weights[0].shape[0], *weights, sharpness
 
 
 def fused_distance(
