@@ -264,18 +264,11 @@ class History:
         known = self._beginnings.get(name)
         if known is not None:
             return known
-        first = np.concatenate([table.beginning(name) for table in tables], axis=1)
-        index = later_wins(first[ARRIVAL], first[STEP], first[POSITION])[:BEGINNING]
-        if not len(index):
+        beginning = _in_order([table.beginning(name) for table in tables], most=BEGINNING)
+        if not len(beginning):
             return None
-        beginning = Series(
-            steps=first[STEP, index],
-            seconds=first[SECONDS, index],
-            positions=first[POSITION, index],
-            values=first[VALUE, index],
-        )
         # Later rows do not change it any more.
-        if len(index) == BEGINNING:
+        if len(beginning) == BEGINNING:
             self._beginnings[name] = beginning
         return beginning
 
@@ -291,14 +284,7 @@ class History:
         parts = [part for table in tables if (part := table.thinned(name)) is not None]
         if not parts:
             return None
-        rows = np.concatenate(parts, axis=1)
-        index = later_wins(rows[ARRIVAL], rows[STEP], rows[POSITION])
-        middle = Series(
-            steps=rows[STEP, index],
-            seconds=rows[SECONDS, index],
-            positions=rows[POSITION, index],
-            values=rows[VALUE, index],
-        )
+        middle = _in_order(parts)
         self._middles[name] = (changes, middle)
         return middle
 
@@ -306,6 +292,18 @@ class History:
         self._series.clear()
         self._row_orders.clear()
         self._samples = None
+
+
+def _in_order(parts: Sequence[NDArray[np.float64]], most: int | None = None) -> Series:
+    """Return rows of several tables, ``[5, n]`` as `Table.beginning` returns them, as a series of at most ``most``."""
+    rows = np.concatenate(parts, axis=1)
+    index = later_wins(rows[ARRIVAL], rows[STEP], rows[POSITION])[:most]
+    return Series(
+        steps=rows[STEP, index],
+        seconds=rows[SECONDS, index],
+        positions=rows[POSITION, index],
+        values=rows[VALUE, index],
+    )
 
 
 def _summary(name: str, series: Series) -> tuple[str, ...]:
