@@ -83,9 +83,10 @@ def poisson_region(  # noqa: PLR0913  the points of a region, and settings of th
 
 def _cleaned_region(name: str, mesh: Triangles, points: OrientedPoints, options: ExtractOptions) -> MeshRegion:
     """Remove small components, repair the mesh, and orient it outwards."""
+    # Copies without cached properties: those of a mesh to which the caller holds a reference would stay in memory.
     if options.least_piece:
-        mesh = without_small_pieces(mesh, least_share=options.least_piece)
-    mesh = cleaned(replace(mesh))  # a copy without cached properties, to free their memory
+        mesh = without_small_pieces(replace(mesh), least_share=options.least_piece)
+    mesh = cleaned(replace(mesh))
     if not len(mesh.faces):
         return MeshRegion(name=name, mesh=None, notes=(f"the {name} has no surface after the trim: lower --trim",))
     return MeshRegion(name=name, mesh=replace(facing_outward(mesh, points)))
