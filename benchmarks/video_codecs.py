@@ -24,10 +24,11 @@ import math
 import sys
 import tempfile
 import time
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import chain, islice, pairwise
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -153,14 +154,42 @@ def code(frames: Frames, codec: Codec, quality: int, chosen: Sequence[int]) -> C
     return Coded(bytes=size, psnr=psnr(decoded[list(chosen)], frames[list(chosen)]), frames=decoded)
 
 
-def bytes_at(points: Sequence[Coded], wanted: float) -> float | None:
-    """Return the size at a PSNR; None if it is beyond all of them."""
-    ordered = sorted(points, key=lambda point: point.psnr)
-    for low, high in pairwise(ordered):
-        if low.psnr <= wanted <= high.psnr:
-            share = (wanted - low.psnr) / max(high.psnr - low.psnr, 1e-9)
-            return math.exp((1 - share) * math.log(low.bytes) + share * math.log(high.bytes))
-    return None
+class Ladder:
+    """What a codec makes of frames at its qualities, each coded when it is first asked for.
+
+    Args:
+        codec: the codec.
+        frames: frames ``[n, height, width, 3]``.
+        chosen: indices of the frames that are scored.
+    """
+
+    def __init__(self, codec: Codec, frames: Frames, chosen: Sequence[int]) -> None:
+        self.codec = codec
+        self._frames = frames
+        self._chosen = chosen
+        self._coded: dict[int, Coded] = {}
+
+    def at(self, quality: int) -> Coded:
+        """Return the frames at one quality."""
+        if quality not in self._coded:
+            self._coded[quality] = code(self._frames, self.codec, quality, self._chosen)
+        return self._coded[quality]
+
+    def bytes_at(self, wanted: float) -> float | None:
+        """Return the size at a PSNR in dB; None if no two qualities have it between them."""
+        qualities = self.codec.qualities
+        # The PSNR falls along the qualities. Bisection codes four of ten, which take up to half a minute each.
+        first_below = bisect_left(qualities, True, key=lambda quality: self.at(quality).psnr < wanted)
+        if first_below in (0, len(qualities)):
+            return None
+        high, low = self.at(qualities[first_below - 1]), self.at(qualities[first_below])
+        share = (wanted - low.psnr) / max(high.psnr - low.psnr, 1e-9)
+        return math.exp((1 - share) * math.log(low.bytes) + share * math.log(high.bytes))
+
+    def nearest(self, size: int) -> Coded:
+        """Return the frames at the quality whose size is nearest to this one, in the ratio of both."""
+        coded = [self.at(quality) for quality in self.codec.qualities]
+        return min(coded, key=lambda each: abs(math.log(each.bytes / size)))
 
 
 def film(folder: Path) -> Path:
@@ -187,7 +216,7 @@ def measure(name: str, seconds: float, scratch: Path, pictures: Path | None) -> 
     stored = open_run(scratch / "run")
     frames = frames_of(scene.clip)
     chosen = sorted(scene.split.train)
-    points = {codec.name: [code(frames, codec, q, chosen) for q in codec.qualities] for codec in CODECS}
+    ladders = [Ladder(codec, frames, chosen) for codec in CODECS]
     area = frames.shape[0] * frames.shape[1] * frames.shape[2]
     rows: list[str] = []
     path = scratch / "clip.fwv"
@@ -200,27 +229,27 @@ def measure(name: str, seconds: float, scratch: Path, pictures: Path | None) -> 
         metrics = exported.after
         reached = metrics["Eval/Pooled/train_psnr"]
         size = exported.written.bytes
-        beside = [bytes_at(points[codec.name], reached) for codec in CODECS]
+        beside = [ladder.bytes_at(reached) for ladder in ladders]
         ratios = " | ".join("-" if other is None else f"{size / other:.2f}" for other in beside)
         quality = f"{reached:.2f} | {metrics['Eval/Pooled/val_psnr']:.2f}"
         rows.append(f"| {name} | {passes or '-'} | {took:.0f} | {quality} | {8 * size / area:.4f} | {ratios} |")
     if pictures is not None:
-        write_pictures(pictures / f"{name}.png", frames, chosen, path, points[CODECS[0].name])
+        write_pictures(pictures / f"{name}.png", frames, chosen, path, ladders[0])
     return rows
 
 
-def write_pictures(path: Path, frames: Frames, chosen: Sequence[int], bitstream: Path, points: Sequence[Coded]) -> None:
+def write_pictures(path: Path, frames: Frames, chosen: Sequence[int], bitstream: Path, ladder: Ladder) -> None:
     """Write truth, network and x264 at about the same size, side by side, at the network's worst frame."""
     player = Playback.of_bitstream(bitstream, "cpu")
     ours = {index: (player.frame(index).clamp(0, 1) * 255).round().byte().permute(1, 2, 0).numpy() for index in chosen}
     worst = min(chosen, key=lambda index: psnr(ours[index], frames[index]))
     size = bitstream.stat().st_size
-    other = min(points, key=lambda point: abs(math.log(point.bytes / size)))
+    other = ladder.nearest(size)
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.fromarray(np.hstack([frames[worst], ours[worst], other.frames[worst]])).save(path)
     print(
         f"{path}: frame {worst}; truth, network ({size:,} bytes, {psnr(ours[worst], frames[worst]):.2f} dB), "
-        f"x264 ({other.bytes:,} bytes, {psnr(other.frames[worst], frames[worst]):.2f} dB)",
+        f"{ladder.codec.name} ({other.bytes:,} bytes, {psnr(other.frames[worst], frames[worst]):.2f} dB)",
         file=sys.stderr,
     )
 
