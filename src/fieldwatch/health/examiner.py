@@ -10,6 +10,7 @@ import numpy as np
 from fieldwatch.base import MissingPathError
 from fieldwatch.health.finding import RULE_FAILED, Finding, Severity, is_more_severe
 from fieldwatch.health.rule import Rule
+from fieldwatch.health.places import with_places
 from fieldwatch.health.window import LOOKBACK, spacing
 from fieldwatch.record import Block, DamageTally, History, holds_run, note_damage, read_blocks, read_events
 
@@ -56,7 +57,8 @@ class Examiner:
         for finding in self._reported_before:
             self._is_new(finding, history)
         self._reported_before.clear()
-        findings = [finding for rule in self.rules for finding in _evaluate(rule, history)]
+        found = [finding for rule in self.rules for finding in _evaluate(rule, history)]
+        findings = [with_places(finding, history) for finding in found]
         findings.sort(key=lambda finding: (finding.step, finding.rule, finding.subject))
         return [finding for finding in findings if self._is_new(finding, history)]
 

@@ -22,6 +22,13 @@ DATA_CHECK = "data_check"
 SAMPLE_SCORES = "sample_scores"
 """Kind of the event with the scores of single samples at an evaluation: ``metric``, ``better``, ``values`` by name."""
 
+LOOP_SOURCE = "loop_source"
+"""Kind of the event with the lines of a loop: ``file``, ``line``, ``lines`` by kind, ``order`` and ``loaders``."""
+NO_STEPS = "no_steps"
+"""Kind of the event of a training that was prepared and made no step: ``loaders`` without a batch, if any."""
+KEPT_TENSORS = "kept_tensors"
+"""Kind of the event with tensors that are alive at the end with their graphs: ``count``, ``nbytes``, ``holder``."""
+
 # Top-level groups: the part of a tag before its first slash.
 LOSS = "Loss"
 GUARD = "Guard"
@@ -157,6 +164,8 @@ ERROR_COVARIANCE = Family("Forward/", "_error_covariance")
 OUTPUT_VARIANCE = Family("Forward/", "_output_variance")
 TARGET_LOW = Family("Forward/", "_target_low")
 TARGET_HIGH = Family("Forward/", "_target_high")
+TARGET_FRACTION = Family("Forward/", "_target_fraction")
+UNUSED_SHARE = Family("Forward/", "_unused_share")
 LIVE_SHARE = Family("Forward/", "_live_share")
 BINARY_SPREAD = Family("Forward/", "_binary_spread")
 BINARY_HITS = Family("Forward/", "_binary_hits")

@@ -349,6 +349,16 @@ FORWARD = (
     ),
     Metric(name="Forward/<module>_target_high", unit="", meaning="Largest target, if the loss is a mean of squares."),
     Metric(
+        name="Forward/<module>_target_fraction",
+        unit="",
+        meaning="Largest distance of a target from a whole number, if the loss is a mean of squares.",
+    ),
+    Metric(
+        name="Forward/<module>_unused_share",
+        unit="",
+        meaning="Fraction of the columns of the output that have had no gradient at any measured step so far.",
+    ),
+    Metric(
         name="Forward/<module>_live_share",
         unit="",
         meaning="Fraction of the samples of the batch whose outputs have a gradient.",

@@ -23,6 +23,12 @@ from fieldwatch.run.evaluation import EvaluationBlock
 from fieldwatch.run.full_disk import retry_while_disk_full
 from fieldwatch.run.log import RunLog
 from fieldwatch.run.loop_checks import LoopChecks
+from fieldwatch.run.loop_facts import (
+    describe_without_steps,
+    record_early_end,
+    record_kept_tensors,
+    record_loop_source,
+)
 from fieldwatch.run.machine import device_name, machine_facts
 from fieldwatch.run.memory import RunMemory
 from fieldwatch.run.micro_batches import MicroBatches
@@ -145,9 +151,13 @@ class Session:
             with self.watchdog.ending(error):
                 self._close_step()
                 if error is None:
-                    self._record_early_end()
+                    if self._began and not self.ended:
+                        record_early_end(self.log, self._start)
                     if self.ranks.is_first and self._began:
+                        record_kept_tensors(self._plan, self.record, self.log)
                         compare_with_earlier_runs(self._plan, self.record, self.log)
+                    elif self.ranks.is_first and self._resumed:
+                        self._manifest = describe_without_steps(self._plan, self.record, self.log, self.tracked)
                     self.record.finish()
                     self.finish_saving()
                     self._retry_while_disk_full(self.record.waiting.flush)
@@ -207,6 +217,7 @@ class Session:
         self.watchdog.begin(self._start, self.record)
         if self.ranks.is_first:
             keep_source_code(self._plan, self._start)
+            record_loop_source(self._plan, self.record, self.log, tuple(self.tracked.items))
         self.coverage.set_items(self.tracked.items or None)
         self.coverage.check_at_start()
         self._context.loop_checks.open()
@@ -224,14 +235,6 @@ class Session:
     def ended(self) -> bool:
         """Whether all planned steps are done."""
         return self._total is not None and self.log.step_index + 1 >= self._total
-
-    def _record_early_end(self) -> None:
-        """Record that the loop is over although planned steps are left, or none were planned.
-
-        Without it, rules that judge the result could not tell a loop that stopped early from one that goes on.
-        """
-        if self._began and self.log.step_index >= self._start and not self.ended:
-            self.log.event("ended", steps=self.log.step_index + 1)
 
     @property
     def open_step(self) -> Step | None:

@@ -53,6 +53,9 @@ class EvaluatedInTrainMode(HealthRule):
 class EvaluationDraws(HealthRule):
     """Evaluations draw or reset the random numbers of the training.
 
+    A warning if they reset them, so that the training repeats itself; otherwise a note: the training is only not the
+    same with other evaluations.
+
     Attributes:
         kind: kind of the events to report.
     """
@@ -60,6 +63,7 @@ class EvaluationDraws(HealthRule):
     kind: str = "random_numbers"
     count: int = threshold(2, unit="evaluations", reason="a single draw may belong to a part of the loop that ran once")
     share: float = threshold(_RARE, unit="fraction of the updates", reason=_RARE_REASON)
+    severity: ClassVar[Severity] = "note"
     remedy: ClassVar[str] = (
         "Evaluate in a run.evaluation(...) block, which restores the generators, or give the evaluation a "
         "torch.Generator of its own; never call torch.manual_seed(...) inside the loop."
@@ -81,7 +85,8 @@ class EvaluationDraws(HealthRule):
                 else f"{evaluations} evaluations have drawn numbers from torch's global random generator, so the "
                 "training differs with the number of evaluations."
             )
-            yield (self.finding(int(event["step"]), text, subject="torch"),)
+            severity: Severity = "warning" if event["repeated"] else "note"
+            yield (self.finding(int(event["step"]), text, subject="torch", severity=severity),)
 
 
 @dataclass(frozen=True, kw_only=True)

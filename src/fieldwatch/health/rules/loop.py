@@ -4,8 +4,8 @@ The run checks the loop while it trains and records what it sees as events; thes
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,6 +43,74 @@ def _evaluated(history: History, since: int, until: int) -> str:
         if recorded and 2 * len(steps) <= history.step + 1 - max(history.first, 0):
             return name
     return ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoSteps(HealthRule):
+    """A training was prepared, and its loop made no step.
+
+    Attributes:
+        kind: kind of the events to report.
+    """
+
+    severity: ClassVar[Severity] = "error"
+    kind: str = tags.NO_STEPS
+    remedy: ClassVar[str] = (
+        "Check what the loop iterates over: the path and split of the data, a filter that leaves nothing, an iterator "
+        "that was used up before, a number of epochs or steps of 0. A DataLoader with drop_last=True has no batch if "
+        "there are fewer samples than batch_size."
+    )
+
+    def __call__(self, history: History) -> tuple[Finding, ...]:
+        """Return one finding for a run without any step."""
+        events = history.events(self.kind)
+        # A later segment may have trained.
+        if not events or tags.TOTAL in history:
+            return ()
+        empty = cast("Sequence[Mapping[str, Any]]", events[-1].get("loaders", ()))
+        text = "the run ended without a single step: nothing was trained"
+        finding = self.finding(int(events[-1]["step"]), f"{text}, its loop had nothing to iterate over.")
+        if not empty:
+            return (finding,)
+        first = empty[0]
+        message = (
+            f"{text}, because the data loader '{first['name']}' has no batch: {first['rows']} samples, batch_size="
+            f"{first['batch_size']}, drop_last={first['drop_last']}."
+        )
+        if not first["drop_last"] or not first["rows"]:
+            return (replace(finding, message=message),)
+        remedy = (
+            f"Use drop_last=False, or a batch_size of at most {first['rows']}, or more data: fewer samples than one batch "
+            "leave nothing once the last, smaller batch is dropped."
+        )
+        return (replace(finding, message=message, remedy=remedy),)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClippedTooEarly(HealthRule):
+    """The loop clips gradients before the backward pass computes them, as its source shows.
+
+    Attributes:
+        kind: kind of the events with the lines of the loop.
+    """
+
+    kind: str = tags.LOOP_SOURCE
+    remedy: ClassVar[str] = (
+        "Clip after loss.backward() and before optimizer.step(), or pass step.update(optimizer, clip=...): gradients "
+        "that are clipped earlier are those of the last step, or none."
+    )
+
+    def __call__(self, history: History) -> tuple[Finding, ...]:
+        """Return one finding per place."""
+        events = history.events(self.kind)
+        order = cast("Sequence[Mapping[str, Any]]", events[-1].get("order", ())) if events else ()
+        lines = [int(each["line"]) for each in order if each["what"] == "clip before backward"]
+        # A loop may be tried out for a few steps, but its order is a fact from the first one on.
+        if not lines or history.step < 0:
+            return ()
+        file = events[-1]["file"]
+        text = f"{file}:{lines[0]} clips the gradients before the backward pass of the same step: nothing is clipped."
+        return (self.finding(int(events[-1]["step"]), text, subject=f"{file}:{lines[0]}"),)
 
 
 @dataclass(frozen=True, kw_only=True)

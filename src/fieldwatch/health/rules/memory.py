@@ -12,7 +12,7 @@ from fieldwatch.health.finding import Finding
 from fieldwatch.health.rule import HealthRule
 from fieldwatch.health.thresholds import SMDEBUG, threshold
 from fieldwatch.health.window import Span, first_sustained, on_steps, spans
-from fieldwatch.record import History
+from fieldwatch.record import History, tags
 from fieldwatch.record.memory import profile_tag
 
 CATEGORIES = tuple(
@@ -21,9 +21,9 @@ CATEGORIES = tuple(
 PARAMETERS = "TensorProfiling/Tensor_Category/parameters_MB"
 
 
-def _recorded(tags: Sequence[str], history: History) -> list[str]:
-    """Return tags of the tensor profile under the names that the run uses."""
-    return [profile_tag(tag, history) for tag in tags]
+def _recorded(names: Sequence[str], history: History) -> list[str]:
+    """Return metrics of the tensor profile under the names that the run uses."""
+    return [profile_tag(tag, history) for tag in names]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,6 +93,55 @@ class MemoryGrowing(HealthRule):
         size = on_steps(history[explained_by], span.series.steps)
         known = np.flatnonzero(size > 0)
         return np.where(size > 0, size / size[known[0]], 1.0) if len(known) else np.ones(len(size))
+
+
+@dataclass(frozen=True, kw_only=True)
+class TensorsKept(HealthRule):
+    """Tensors of earlier steps are alive at the end with their graphs, and memory has grown all along.
+
+    Attributes:
+        kind: kind of the events to report.
+        metric: metric of the memory, in MiB.
+    """
+
+    kind: str = tags.KEPT_TENSORS
+    metric: str = "Memory/allocated_MB"
+    share: float = threshold(0.5, unit="tensors per step", reason="one of every second step; loops keep those of a few")
+    least: float = threshold(8.0, unit="MiB", reason="of tensors; scalars of a long episode take far less")
+    parts: int = threshold(6, unit="parts of the run", reason="what is allocated once is in the first of them")
+    rise: float = threshold(
+        0.04, unit="fraction of the whole growth", reason="in each part; a cache that is full does not grow"
+    )
+    remedy: ClassVar[str] = (
+        "Keep values, not tensors with their graph: append loss.item() or output.detach().cpu(), and let a forward hook "
+        "replace what it kept at the step before, or clear its list at every step."
+    )
+
+    def __call__(self, history: History) -> tuple[Finding, ...]:
+        """Return one finding for the tensors that were counted at the end."""
+        return tuple(
+            self.finding(int(event["step"]), self._text(event, history), subject=str(event.get("holder", "")))
+            for event in history.events(self.kind)[-1:]
+            if event["count"] >= self.share * (history.step + 1)
+            and event["nbytes"] >= self.least * (1 << 20)
+            and self._grows(history)
+        )
+
+    def _grows(self, history: History) -> bool:
+        """Return whether memory was higher in each part of the run than in the one before."""
+        if self.metric not in history or len(history[self.metric]) < 2 * self.parts:
+            return False
+        levels = np.array([np.median(part) for part in np.array_split(history[self.metric].values, self.parts)])
+        return bool((np.diff(levels) > self.rise * (levels[-1] - levels[0])).all() and levels[-1] > levels[0])
+
+    def _text(self, event: Mapping[str, Any], history: History) -> str:
+        values = history[self.metric].values
+        holder = f", most of them in '{event['holder']}'" if event.get("holder") else ""
+        return (
+            f"{event['count']:,} tensors with their graphs ({nbytes(int(event['nbytes']), 1)}) are alive at the end{holder}, "
+            f"and memory grew all along, from {mebibytes(float(values[0]), 0, unit='MiB')} to "
+            f"{mebibytes(float(values[-1]), 0, unit='MiB')}: memory leaks at every step."
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

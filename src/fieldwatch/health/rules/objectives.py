@@ -33,8 +33,9 @@ class LossForm(HealthRule):
     """A loss is computed from the wrong kind of values or shapes, as the operations behind it show.
 
     Found are a cross-entropy of probabilities (softmax or sigmoid twice), of clamped logits or over the wrong axis, a
-    negative log-likelihood or a divergence (kl_div) without a logarithm, and differences of outputs ``[n, 1]`` and
-    targets ``[n]``, which compare every output with every target.
+    negative log-likelihood or a divergence (kl_div) without a logarithm, similarities of a batch with itself whose
+    diagonal is not masked, and differences of outputs ``[n, 1]`` and targets ``[n]``, which compare every output with
+    every target.
 
     Attributes:
         kind: kind of the events to report.
@@ -82,6 +83,16 @@ class LossForm(HealthRule):
                 "has no lower bound or hardly any gradient."
             )
             remedy = "Use cross_entropy with logits, or apply log_softmax before nll_loss."
+        elif form == "itself":
+            text = (
+                f"term '{term}' is a cross-entropy of the similarities of {event['rows']} entries with each other, "
+                "each with itself among them: nothing is as similar to an entry as itself, so the pairs that are to "
+                "be found are not learned (a trivial task)."
+            )
+            remedy = (
+                "Mask the diagonal before the loss (similarity.fill_diagonal_(float('-inf'))), and let the target of "
+                "each entry be its other view (its positive), never its own index."
+            )
         else:
             text = (
                 f"term '{term}' compares outputs and targets of shapes that do not match: broadcasting made "

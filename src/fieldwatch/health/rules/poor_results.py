@@ -7,14 +7,16 @@ from fieldwatch.health.outcomes import (
     FRACTIONS,
     NATURAL,
     core_words,
+    has_rewards,
     held_out_metrics,
     implied_accuracy_gap,
     loss_ends,
     loss_reduction,
     name_words,
+    shows_learning,
 )
 from fieldwatch.health.rules.earlier import WorseSinceChange, WorseThanEarlier
-from fieldwatch.health.rules.progress import NoProgress
+from fieldwatch.health.rules.progress import NoProgress, RewardNotRising
 from fieldwatch.health.rules.results import HeldOutGap, WorseThanNothing
 from fieldwatch.health.window import finished, finite_median, is_signed
 from fieldwatch.record import History, tags
@@ -27,6 +29,8 @@ _POOR = 0.3
 """Relative fall of the loss below which a run has learned little."""
 _HALF = 0.5
 """The same for a run whose loss has stalled."""
+_GAINED = 0.5
+"""Gain of a held-out result, as a fraction of its first value, that shows learning whatever the loss does."""
 _STALLED = 0.9
 """Ratio of the loss in the last and in the second quarter of a run above which it has stalled."""
 _LEAST_QUARTER = 16
@@ -41,12 +45,17 @@ def ends_poorly(history: History) -> bool:
     """Return whether a run has ended with a result that calls for a cause.
 
     Rules for facts that are no fault by themselves (one batch that is all of the data, batch norms of one sample) are
-    warnings only then: the loss has hardly fallen, or held-out data show far less than the training data.
+    warnings only then: the loss has hardly fallen, or held-out data show far less than the training data. A policy is
+    judged by its returns and evaluations, since its loss need not fall.
     """
     if not finished(history):
         return False
+    if has_rewards(history):
+        return has_poor_result(history) or bool(RewardNotRising()(history))
     fallen = loss_reduction(history)
-    if fallen is not None and (fallen < _POOR or (fallen < _HALF and has_stalled(history) and not is_good(history))):
+    # The losses of two networks that play against each other need not fall either.
+    hardly = fallen is not None and fallen < _POOR and not shows_learning(history, gain=_GAINED)
+    if hardly or (fallen is not None and fallen < _HALF and has_stalled(history) and not is_good(history)):
         return True
     return has_poor_result(history) or _learned_by_heart(history) or _is_low(history)
 

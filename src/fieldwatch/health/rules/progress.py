@@ -20,6 +20,7 @@ from fieldwatch.health.outcomes import (
     has_improved,
     held_out_metrics,
     is_result,
+    late,
     loss_ends,
     loss_reduction,
     mean_until,
@@ -128,6 +129,12 @@ class NoProgress(HealthRule):
         0.05, unit="fraction of the first value", reason="and most are so much worse that training does harm"
     )
     count: int = threshold(4, unit="evaluations", reason="with fewer, the run may be too short to judge")
+    same: int = threshold(5, unit="evaluations", reason="as many equal values are those of outputs that do not change")
+    most: float = threshold(0.8, unit="fraction", reason="what is better may be all that few held-out samples can show")
+    decibels: float = threshold(15.0, unit="dB", reason="a PSNR below it is that of an image of another place")
+    chance: float = threshold(
+        0.97, unit="times the limit of a cross-entropy", reason="of a prediction that prefers nothing"
+    )
     remedy: ClassVar[str] = (
         "The model learned nothing that holds for other data: check that inputs and targets (labels, rewards, what the "
         "loss compares) belong together (an order that was shuffled, a shift, a sign of the loss), that the evaluation "
@@ -256,6 +263,12 @@ class NoProgress(HealthRule):
                 f", while {tags.TOTAL} fell from {number(at)} to {number(ended)} meanwhile: training learns something "
                 "that held-out data do not show, so its targets do not teach what is evaluated."
             )
+        elif self._is_at_chance(history) and abs(at - ended) <= self.moved * at:
+            text += (
+                f", and {tags.TOTAL} has stood still at {number(ended)} since then, with a term at its chance level: "
+                "training learned nothing that held-out data show (terms that cancel each other, in a game of two "
+                "networks those of one optimizer for both)."
+            )
         elif fallen is not None and fallen <= self.fall:
             text += (
                 f", and {tags.TOTAL} fell by only {percent(max(fallen, 0.0), 0)}: training learned nothing that "
@@ -273,11 +286,27 @@ class NoProgress(HealthRule):
         if better == "lower" and at - ended >= self.error * at:
             # An error that hardly moves stands still even if the loss was near 0 at the first evaluation already.
             return True
+        if better == "higher" and at - ended > self.part * at and (not values.any() or self._is_another_place(name, values)):
+            return True
         if at - ended < self.since * at:
             return False
         if better == "higher":
-            return spent
+            return spent or (self._is_equal(values) and at - ended > self.most * at)
         return at - ended > self.still * began if not values.any() else self._late_or_poor(values, at, began, ended)
+
+    def _is_another_place(self, name: str, values: NDArray[np.float64]) -> bool:
+        """Return whether a PSNR is so low that the images have little in common."""
+        return "psnr" in name_words(name) and float(values.max()) < self.decibels
+
+    def _is_equal(self, values: NDArray[np.float64]) -> bool:
+        """Return whether all evaluations have the same value, and it is not a good one."""
+        equal = len(values) >= self.same and bool((values == values[0]).all())
+        return equal and float(values[0]) / whole(values) < self.most
+
+    def _is_at_chance(self, history: History) -> bool:
+        """Return whether a term of the loss ends no lower than a prediction that prefers nothing."""
+        names = [(tags.COMPONENT.tag(event["term"]), float(event["chance"])) for event in history.events("chance_level")]
+        return any(name in history and late(history[name]) >= self.chance * limit for name, limit in names)
 
     def _late_or_poor(self, values: NDArray[np.float64], at: float, began: float, ended: float) -> bool:
         """Return whether a result of unknown direction cannot have been reached by the first evaluation."""
@@ -322,7 +351,7 @@ class NoProgress(HealthRule):
         if better == "lower" or float(values.min()) < 0:
             return False
         if better == "higher":
-            return float(values[-1]) / whole(values) > _LOW
+            return float(values[-1]) / whole(values) > _LOW and not self._is_equal(values)
         return self._is_share(values) and float(values[-1]) > 1 - self.best
 
     def _is_good(self, name: str, better: Direction, history: History) -> bool:

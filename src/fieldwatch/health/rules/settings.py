@@ -10,8 +10,9 @@ from fieldwatch.base import percent
 from fieldwatch.health.finding import Finding, Severity, first_per_subject
 from fieldwatch.health.rule import HealthRule
 from fieldwatch.health.rules.chance import falls_short
-from fieldwatch.health.rules.poor_results import ends_poorly
+from fieldwatch.health.rules.poor_results import ends_poorly, is_good
 from fieldwatch.health.thresholds import threshold
+from fieldwatch.health.window import finished
 from fieldwatch.record import History, tags
 
 
@@ -41,7 +42,8 @@ class EqualUnits(HealthRule):
 class FrozenBody(HealthRule):
     """Most of a trained module is frozen from the start, and the result is poor.
 
-    A note if the result is good: fine-tuning freezes a pretrained body on purpose.
+    A note if the result is good: fine-tuning freezes a pretrained body on purpose, and what is learned on top of random
+    features, or in adapters beside them, may be enough.
 
     Attributes:
         kind: kind of the events to report.
@@ -57,6 +59,9 @@ class FrozenBody(HealthRule):
         reason="the largest singular value of a trained matrix is above that of a random one",
         source="https://en.wikipedia.org/wiki/Marchenko%E2%80%93Pastur_distribution",
     )
+    enough: float = threshold(
+        0.85, unit="held-out fraction or correlation", reason="so good a result was not harmed by random features"
+    )
     remedy: ClassVar[str] = (
         "Call requires_grad_(True) on the named parameters and give them to the optimizer, unless they are pretrained: "
         "a body with random weights cannot learn. If it is pretrained, check that its weights were loaded."
@@ -65,12 +70,13 @@ class FrozenBody(HealthRule):
     def __call__(self, history: History) -> tuple[Finding, ...]:
         """Return one finding if there are such parameters."""
         for event in history.events(self.kind):
-            # What is frozen and still random was never loaded, however good the rest has become.
+            # What is frozen and still random was never loaded: a suspect as soon as the result is not good.
             random = float(event.get("random", 0.0)) > self.random
             if float(event["share"]) < (self.part if random else self.share):
                 continue
             poor = ends_poorly(history) or falls_short(history)
-            severity: Severity = "warning" if poor or random else "note"
+            doubtful = random and finished(history) and not is_good(history, self.enough)
+            severity: Severity = "warning" if poor or doubtful else "note"
             names = ", ".join(f"'{name}'" for name in event["names"][:3])
             also = ", although an optimizer holds them" if event["in_optimizer"] else ""
             text = (
@@ -79,7 +85,7 @@ class FrozenBody(HealthRule):
             )
             if random:
                 text += " Their values have no more structure than random numbers: they were not loaded, or not meant."
-            step = history.step if poor and not random else int(event["step"])
+            step = history.step if severity == "warning" else int(event["step"])
             return (self.finding(step, text, subject=str(event["names"][0]), severity=severity),)
         return ()
 

@@ -1,7 +1,7 @@
 """Rules for the time per step."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -9,9 +9,10 @@ from numpy.typing import NDArray
 
 from fieldwatch.base import number
 from fieldwatch.health.finding import Finding, Severity
+from fieldwatch.health.places import loaders
 from fieldwatch.health.rule import HealthRule
 from fieldwatch.health.thresholds import SMDEBUG, threshold
-from fieldwatch.health.window import Span, between, first_sustained, on_steps, spans, trailing_count, trailing_mean
+from fieldwatch.health.window import Span, between, finished, first_sustained, on_steps, spans, trailing_count, trailing_mean
 from fieldwatch.record import History, Series
 
 STEP_TIME = "Time/step"
@@ -23,13 +24,18 @@ CLOCK = "Loss/total"
 class DataStarved(HealthRule):
     """Steps spend more than half of their time waiting for data.
 
+    The wait is that of ``run.batches(...)``. A loop that iterates over a data loader itself waits between the end of a
+    step and the beginning of the next one.
+
     Attributes:
         data: metric of the time spent waiting for data, in ms.
         total: metric of the step time, in ms.
+        recording: metric of the time that the run itself takes between two steps, in ms.
     """
 
     data: str = "Time/data"
     total: str = STEP_TIME
+    recording: str = "Time/recording"
     share: float = threshold(
         0.5,
         unit="fraction of the step time",
@@ -40,6 +46,11 @@ class DataStarved(HealthRule):
     window: int = threshold(128, unit="steps", reason="length of the moving mean")
     warmup: int = threshold(32, unit="steps", reason="workers start, caches fill")
     patience: int = threshold(32, unit="steps", reason="a single slow file is not a trend")
+    usual: float = threshold(
+        0.1, unit="quantile of the waits", reason="nine of ten waits are longer; a busy machine does not delay all"
+    )
+    fewest: int = threshold(32, unit="steps", reason="a median of fewer is one of the start")
+    head: int = threshold(160, unit="steps", reason="enough for a median, and early enough to be of use")
     remedy: ClassVar[str] = (
         "Prefetch with more workers, keep decoded data in memory, or do expensive preprocessing once before training."
     )
@@ -48,6 +59,8 @@ class DataStarved(HealthRule):
         """Return where waiting had taken more than ``share`` of the step time for too long."""
         if self.total not in history:
             return ()
+        if self.data not in history:
+            return self._between_steps(history)
         return tuple(found for span in spans(history, self.data) if (found := self._judge(history[self.total], span)))
 
     def _judge(self, total: Series, span: Span) -> Finding | None:
@@ -61,6 +74,36 @@ class DataStarved(HealthRule):
             return None
         text = f"{span.name} averages {wait[at]:.1f} of {step[at]:.1f} ms per step: training is starved of data."
         return self.finding(span.step(at), text)
+
+
+    def _between_steps(self, history: History) -> tuple[Finding, ...]:
+        """Return a finding if a loop over a data loader usually waits for it between two steps."""
+        loader = next((each for each in loaders(history) if each["batches"]), None)
+        series = history[self.total].start
+        # Only the first steps, so that a later examination gives the same result.
+        known = min(len(series), self.head)
+        if loader is None or known < self.fewest or (known < self.head and not finished(history)):
+            return ()
+        begin = min(self.warmup, known // 4)
+        seconds = series.seconds[begin:known]
+        steps = series.values[begin + 1 : known]
+        own = history[self.recording].start if self.recording in history else None
+        waits = np.diff(seconds) * 1e3 - steps - (0.0 if own is None else float(np.nanmedian(own.values)))
+        # Other processes delay some of the steps, evaluations and checkpoints as well; a slow loader delays all. Workers
+        # hand over several batches at a time, so that only the median shows their wait.
+        wait = float(np.nanquantile(waits, 0.5 if loader["workers"] else self.usual))
+        step = float(np.nanmedian(steps))
+        if not (wait > self.least and wait > self.share * (wait + step)):
+            return ()
+        text = (
+            f"between two steps {wait:.1f} ms pass or more, and a step takes {step:.1f} ms: {wait / (wait + step):.0%} of the "
+            f"time is spent on reading data (loader '{loader['name']}', {loader['workers']} workers)."
+        )
+        remedy = (
+            "Read and decode each file once and keep the result in memory (a cache in the data set), or let other "
+            "processes do it: DataLoader(..., num_workers=4, persistent_workers=True)."
+        )
+        return (replace(self.finding(int(series.steps[known - 1]), text), remedy=remedy),)
 
 
 @dataclass(frozen=True, kw_only=True)

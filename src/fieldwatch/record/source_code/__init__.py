@@ -6,13 +6,14 @@ from fieldwatch.lazy import lazy_names
 
 if TYPE_CHECKING:
     from fieldwatch.record.source_code.differences import LineChange, changed_lines
-    from fieldwatch.record.source_code.snapshot import SOURCE, SourceCode, read_source_code
+    from fieldwatch.record.source_code.snapshot import SOURCE, SourceCode, is_installed, read_source_code
 
 __all__ = [
     "SOURCE",
     "LineChange",
     "SourceCode",
     "changed_lines",
+    "is_installed",
     "read_source_code",
 ]
 

@@ -132,7 +132,7 @@ def _script() -> Path | None:
         return None
     # Python imports modules from the folder of the target, if a script or its folder is a link.
     path = Path(file).resolve()
-    return path if path.is_file() and not _is_installed(path) else None
+    return path if path.is_file() and not is_installed(path) else None
 
 
 def _import_root(script: Path) -> Path:
@@ -151,11 +151,11 @@ def _modules_below(root: Path) -> Iterator[Path]:
         file = getattr(module, "__file__", None)
         if isinstance(file, str) and file.endswith(".py") and str(Path(file).absolute()).startswith(prefixes):
             path = Path(file).resolve()
-            if path.is_relative_to(root) and not _is_installed(path):
+            if path.is_relative_to(root) and not is_installed(path):
                 yield path
 
 
-def _is_installed(path: Path) -> bool:
+def is_installed(path: Path) -> bool:
     """Return whether a file belongs to an installed package, to Python or to fieldwatch."""
     return "site-packages" in path.parts or any(path.is_relative_to(place) for place in _installed_places())
 

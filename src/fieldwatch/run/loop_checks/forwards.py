@@ -192,6 +192,7 @@ class _Probe:
         """Return what later measurements depend on."""
         return {
             "counts": self._counts.counts,
+            "used": self._counts.used,
             "columns": None if self._columns is None else list(self._columns),
             "made": None if self._made is None else list(self._made),
             "seen": self._seen.state_dict(),
@@ -203,6 +204,7 @@ class _Probe:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore it; tensors move to the device of the next measurement."""
         self._counts.counts = state["counts"]
+        self._counts.used = state.get("used")  # checkpoints of earlier versions do not have it
         columns = state["columns"]
         self._columns = None if columns is None else (columns[0], columns[1])
         made = state.get("made")  # checkpoints of earlier versions do not have it

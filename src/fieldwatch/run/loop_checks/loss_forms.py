@@ -57,6 +57,8 @@ _MEANS = frozenset(("MeanBackward0", "MeanBackward1", "SumBackward0", "SumBackwa
 """Operations between such a loss and its mean over a batch; they keep its sign."""
 _AVERAGES = frozenset(("MeanBackward0", "MeanBackward1"))
 _MOST_STEPS = 5
+_SCALINGS = frozenset(("DivBackward0", "MulBackward0"))
+_PRODUCTS = frozenset(("MmBackward0", "BmmBackward0"))
 _PAIRED = 2
 """Dimensions of a table of pairs, and its least number of rows."""
 _DIFFERENCES = ("SubBackward0", "ExpandBackward0")
@@ -194,6 +196,8 @@ def _class_loss(node: Any) -> Iterator[tuple[str, dict[str, Any]]]:
     inner = _source(before)
     if inner is None:
         return
+    if kind == "LogSoftmaxBackward0" and _with_itself(inner):
+        yield "itself", {"rows": _shape(inner)[-1]}
     name = inner.name()
     if name == "SoftmaxBackward0":
         shape = _shape(inner)
@@ -205,6 +209,25 @@ def _class_loss(node: Any) -> Iterator[tuple[str, dict[str, Any]]]:
             yield "activated", {"operation": "softmax", "loss": "cross-entropy"}
     elif kind == "LogSoftmaxBackward0" and name in ("SigmoidBackward0", "ReluBackward0", "TanhBackward0"):
         yield "activated", {"operation": _SQUASHED[name], "loss": "cross-entropy"}
+
+
+def _with_itself(node: Any) -> bool:
+    """Return whether values are the products of all rows of a matrix with each other, the diagonal among them."""
+    for _ in range(_MOST_STEPS):
+        if node is None or node.name() not in _SCALINGS:
+            break
+        # A temperature that is learned is the other factor.
+        node = next((parent for parent, _ in node.next_functions if parent is not None), None)
+        while node is not None and node.name() in _VIEWS:
+            node = _source(node)
+    if node is None or node.name() not in _PRODUCTS:
+        return False
+    shape = _shape(node)
+    parents = [parent for parent, _ in node.next_functions]
+    if len(shape) < _PAIRED or shape[-1] != shape[-2] or len(parents) != 2 or None in parents:
+        return False
+    first, second = (_source(parent) if parent.name() in _VIEWS else parent for parent in parents)
+    return first is not None and first is second
 
 
 def _without_logarithm(node: Any) -> str | None:

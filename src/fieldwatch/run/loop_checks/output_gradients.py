@@ -25,13 +25,15 @@ _LARGEST = 1 << 24
 
 @dataclass(kw_only=True)
 class TargetCounts:
-    """How often each class was a target so far.
+    """How often each class was a target so far, and which columns of the output have had a gradient.
 
     Attributes:
         counts: number of targets by class, on the device.
+        used: 1 for each column that has had a gradient, otherwise 0, on the device.
     """
 
     counts: Float[Tensor, " classes"] | None = None
+    used: Float[Tensor, " classes"] | None = None
 
     def add(self, targets: Int[Tensor, " places"], live: Float[Tensor, " places"], classes: int) -> Tensor:
         """Add targets and return the counts of this batch."""
@@ -42,6 +44,15 @@ class TargetCounts:
             # Counts that were restored from a checkpoint are on the host.
             self.counts = self.counts.to(batch.device, non_blocking=True) + batch
         return batch
+
+    def use(self, gradient: Float[Tensor, "..."], dimension: int) -> Float[Tensor, ""]:
+        """Note the columns that have a gradient, and return the fraction of those that have had none so far."""
+        others = [each for each in range(gradient.dim()) if each != dimension]
+        now = (gradient.abs().amax(dim=others) > 0).float()
+        if self.used is not None and self.used.shape == now.shape:
+            now = torch.maximum(now, self.used.to(now.device, non_blocking=True))
+        self.used = now
+        return 1 - now.mean()
 
 
 def listen(
@@ -122,6 +133,7 @@ class _GradientHook:
                 found |= _moments(self.name, self.flat, error)
                 found |= binary_targets(self.name, self.flat, error)
             if self.places.classes is not None:
+                found[tags.UNUSED_SHARE.tag(self.name)] = self.counts.use(gradient, self.places.classes)
                 found |= _classes(self.name, self.places, _places(gradient, self.places.classes).float(), self.counts)
             self.measured(found)
 
@@ -137,6 +149,7 @@ def _moments(name: str, values: Float[Tensor, " n"], error: Float[Tensor, " n"])
     found = {
         tags.TARGET_LOW.tag(name): targets.amin(),
         tags.TARGET_HIGH.tag(name): targets.amax(),
+        tags.TARGET_FRACTION.tag(name): (targets - targets.round()).abs().amax(),
         tags.ERROR_SQUARE.tag(name): error.square().mean(),
         tags.ERROR_VARIANCE.tag(name): centered.square().mean(),
         tags.ERROR_COVARIANCE.tag(name): (values * centered).mean(),

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from fieldwatch.cli.kit import DataFinding, DataReport
 from fieldwatch.recon.commands.splats.doctor_colors import MOST_PHOTOS, PhotoColors, background_findings, sample_colors
+from fieldwatch.recon.commands.splats.doctor_point_colors import color_findings
 from fieldwatch.recon.commands.splats.doctor_reprojection import (
     content_findings,
     observed_points,
@@ -113,7 +114,11 @@ def scene_findings(
         observed = observed_points(model, observations)
         reprojected = list(reprojection_findings(model, observed))
         # Without right projections, colors and depths say nothing further.
-        findings += reprojected or [*model_findings(photos, model), *content_findings(photos, observed)]
+        findings += reprojected or [
+            *model_findings(photos, model),
+            *content_findings(photos, observed),
+            *color_findings(photos, observed),
+        ]
         findings += unused_findings(path, photos)
     elif len(photos.points):
         findings += point_findings(photos)

@@ -11,6 +11,7 @@ from rich.table import Table
 from fieldwatch.cli.kit import DataFinding
 from fieldwatch.pipeline import Job, Outcome, RunChoices
 from fieldwatch.recon.commands.doctor_settings import setting_findings
+from fieldwatch.recon.commands.splats.doctor_point_colors import COLOR_OF_PHOTOS
 from fieldwatch.recon.commands.splats.doctor_photos import check_scene
 from fieldwatch.recon.commands.view.splats_window import OnStepEnd, splats_window
 from fieldwatch.recon.losses import find_lpips
@@ -84,6 +85,8 @@ def check(config: SplatsConfig, scene: Scene, preset: SplatsConfig | None) -> tu
     # The built-in scene needs no check.
     known = config.data is None and config.checkpoint_path is None
     about_data = () if known else check_scene(scene.photos, config.data, scene.background)
+    # A training that learns the colors of each photo has answered this already.
+    about_data = tuple(each for each in about_data if each.name != COLOR_OF_PHOTOS or not config.exposure)
     # The thresholds and the interval of 3DGS and AbsGS.
     instead = {"growth_pull": 2e-4 if config.growth_options.growth_gradient == "signed" else 1e-3, "reset_every": 3000}
     return (*about_data, *setting_findings(config, preset, MAGNITUDES, instead=instead))
