@@ -217,7 +217,9 @@ def _wrong_order(loop: _Loop) -> Iterator[tuple[str, int]]:
     """
     statements = list(_in_order(loop.body))
     for place, statement in enumerate(statements):
-        lines = [line for kind, line in _calls(statement) if kind == "clip"]
+        # What a branch does may not happen at all.
+        plain = isinstance(statement, ast.Expr | ast.Assign)
+        lines = [line for kind, line in _calls(statement) if kind == "clip"] if plain else []
         if not lines or any(_has(each, "backward") for each in statements[: place + 1]):
             continue
         later = (each for each in statements[place:] if _has(each, "backward", "step", "update"))

@@ -20,8 +20,8 @@ _RECENT = 16
 _EXPLODED = 100.0
 """A norm of the last 16 steps that is a hundred times the median before them has exploded."""
 _DIVERGED = (
-    "Clip the gradient norm (step.update(..., clip=1.0)) and lower the learning rate; check its schedule if the rate "
-    "has grown. If the values of one term overflow first, check its divisions, logarithms and square roots."
+    "Clip the gradient norm (step.update(..., clip=1.0), or after the backward pass and before the update) and lower "
+    "the learning rate; check its schedule if the rate has grown. If the values of one term overflow first, check its divisions, logarithms and square roots."
 )
 _BACKWARD = (
     "If the loss is scaled for float16, lower the scale (GradScaler(init_scale=...)), or use bfloat16. Otherwise look "
@@ -90,7 +90,7 @@ class NonFinite(HealthRule):
         text = f"{what} {verb} not finite at step {step}{where}; {end}"
         finding = self.finding(step, text, subject=subject, severity=level)
         grown = _growth_before(history, step)
-        risen = None if grown else _rise_before(history, step)
+        risen = None if grown else _rise_before(history, step) or _jump_before(history, step)
         if grown is not None or risen is not None:
             what = "gradient norm" if grown is not None else "loss"
             before, after = grown or risen or (0.0, 0.0)
@@ -128,6 +128,18 @@ def _growth_before(history: History, step: int) -> tuple[float, float] | None:
     usual = float(np.median(before[:-_RECENT]))
     highest = float(np.max(before[-_RECENT:]))
     return (usual, highest) if highest > _EXPLODED * usual else None
+
+
+def _jump_before(history: History, step: int) -> tuple[float, float] | None:
+    """Return the first loss and that of a step, if the updates in between have made it a thousand times as large."""
+    if tags.TOTAL not in history:
+        return None
+    loss = history[tags.TOTAL]
+    now = loss.values[loss.steps == step]
+    first = float(loss.start.values[0]) if len(loss.start) else float("nan")
+    if not len(now) or step <= loss.start.steps[0] or not first > 0:
+        return None
+    return (first, float(now[0])) if np.isfinite(now[0]) and now[0] > _RISEN * first else None
 
 
 def _rise_before(history: History, step: int) -> tuple[float, float] | None:

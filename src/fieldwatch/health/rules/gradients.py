@@ -1,7 +1,7 @@
 """Rules for gradient norms, their balance between groups, and the size of updates."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import ClassVar
 
@@ -17,6 +17,10 @@ from fieldwatch.health.window import Span, between, finished, first_sustained, o
 from fieldwatch.record import History, Series, tags
 
 TOTAL_NORM = (tags.TOTAL_NORM,)
+_UNBOUNDED = (
+    "If the loss divides, as an overlap (Dice) or a ratio does, give it what it is defined for: probabilities (sigmoid "
+    "or softmax of the logits), so that its denominator stays away from 0."
+)
 
 
 def group_norms(history: History) -> Mapping[str, str]:
@@ -210,7 +214,8 @@ class GradientExploding(HealthRule):
                 f"{number(peak / max(usual, 1e-30), 2)} times its usual {number(usual, 3)}: the first updates"
                 f"{_at_rate(history)} have destroyed the initial model."
             )
-            return (self.finding(history.step, text, subject=tags.TOTAL_NORM),)
+            finding = self.finding(history.step, text, subject=tags.TOTAL_NORM)
+            return (replace(finding, remedy=f"{self.remedy} {_UNBOUNDED}"),)
         if not (peak > self.high and peak > self.peak * usual and 0 < largest < self.slow):
             return ()
         text = (

@@ -34,8 +34,8 @@ class LossForm(HealthRule):
 
     Found are a cross-entropy of probabilities (softmax or sigmoid twice), of clamped logits or over the wrong axis, a
     negative log-likelihood or a divergence (kl_div) without a logarithm, similarities of a batch with itself whose
-    diagonal is not masked, and differences of outputs ``[n, 1]`` and targets ``[n]``, which compare every output with
-    every target.
+    diagonal is not masked, differences (or products) of outputs ``[n, 1]`` and targets ``[n]``, which compare every
+    output with every target, and, if the result is poor at the end, a divergence from a target that is trained as well.
 
     Attributes:
         kind: kind of the events to report.
@@ -46,7 +46,9 @@ class LossForm(HealthRule):
     def __call__(self, history: History) -> tuple[Finding, ...]:
         """Return one finding per term."""
         return first_per_subject(
-            self._judge(event) for event in history.events(self.kind) if event["form"] != "bounded"
+            self._judge(event)
+            for event in history.events(self.kind)
+            if event["form"] != "bounded" and (event["form"] != "moving" or ends_poorly(history))
         )
 
     def _judge(self, event: Mapping[str, Any]) -> Finding:
@@ -83,6 +85,25 @@ class LossForm(HealthRule):
                 "has no lower bound or hardly any gradient."
             )
             remedy = "Use cross_entropy with logits, or apply log_softmax before nll_loss."
+        elif form == "moving":
+            text = (
+                f"term '{term}' is a divergence (kl_div) from a target that is trained by it as well: the teacher "
+                "follows the student, and both may end in something trivial."
+            )
+            remedy = (
+                "Compute the teacher's outputs under torch.no_grad(), or detach() them, freeze the teacher with "
+                "requires_grad_(False), and give the optimizer the parameters of the student alone."
+            )
+        elif form == "crossed_product":
+            text = (
+                f"term '{term}' is a mean of {event['rows']} x {event['rows']} products: broadcasting has multiplied "
+                "each output with all weights (advantages, returns), of shapes [n] and [n, 1], so that no output meets "
+                "its own."
+            )
+            remedy = (
+                "Give both the same shape: advantages.squeeze(-1), or unsqueeze(-1) for the other one; assert "
+                "a.shape == b.shape before the product."
+            )
         elif form == "itself":
             text = (
                 f"term '{term}' is a cross-entropy of the similarities of {event['rows']} entries with each other, "

@@ -1,7 +1,7 @@
 """Rules for results that are no better than at the start: held-out metrics, and the rewards of a policy."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -258,6 +258,7 @@ class NoProgress(HealthRule):
         fallen = loss_reduction(history)
         text = f"{name} is {number(values[-1])} after {len(values)} evaluations and has not improved on the "
         text += f"{number(values[0])} of the first"
+        remedy = self.remedy
         if all(self._shows(each, history, at, began, ended) for each in names):
             text += (
                 f", while {tags.TOTAL} fell from {number(at)} to {number(ended)} meanwhile: training learns something "
@@ -266,8 +267,12 @@ class NoProgress(HealthRule):
         elif self._is_at_chance(history) and abs(at - ended) <= self.moved * at:
             text += (
                 f", and {tags.TOTAL} has stood still at {number(ended)} since then, with a term at its chance level: "
-                "training learned nothing that held-out data show (terms that cancel each other, in a game of two "
-                "networks those of one optimizer for both)."
+                "training learned nothing that held-out data show."
+            )
+            remedy = (
+                "Look for terms that cancel each other. Two networks that play against each other need an optimizer "
+                "each: give the critic's loss detached samples (fake.detach()), update the critic with it, and update "
+                "the generator alone with its own loss."
             )
         elif fallen is not None and fallen <= self.fall:
             text += (
@@ -276,7 +281,7 @@ class NoProgress(HealthRule):
             )
         else:
             return None
-        return self.finding(int(history[name].steps[-1]), text, subject=name)
+        return replace(self.finding(int(history[name].steps[-1]), text, subject=name), remedy=remedy)
 
     def _shows(self, name: str, history: History, at: float, began: float, ended: float) -> bool:
         """Return whether the fall of the loss since the first evaluation would have moved a result."""

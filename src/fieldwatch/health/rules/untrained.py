@@ -39,7 +39,8 @@ class NeverTrained(HealthRule):
     )
     remedy: ClassVar[str] = (
         "Check that the loss depends on them: look for detach(), .data, torch.no_grad(), an output that is not used, "
-        "and a module that is built but never called. Freeze what is not meant to be trained."
+        "a module that is built but never called, and activation checkpointing whose inputs require no gradient (pass "
+        "use_reentrant=False to torch.utils.checkpoint). Freeze what is not meant to be trained."
     )
 
     def __call__(self, history: History) -> tuple[Finding, ...]:

@@ -58,6 +58,7 @@ _MEANS = frozenset(("MeanBackward0", "MeanBackward1", "SumBackward0", "SumBackwa
 _AVERAGES = frozenset(("MeanBackward0", "MeanBackward1"))
 _MOST_STEPS = 5
 _SCALINGS = frozenset(("DivBackward0", "MulBackward0"))
+_KEEP_SHAPE = frozenset(("NegBackward0", "MinimumBackward0"))
 _PRODUCTS = frozenset(("MmBackward0", "BmmBackward0"))
 _PAIRED = 2
 """Dimensions of a table of pairs, and its least number of rows."""
@@ -164,8 +165,13 @@ def _forms(value: Tensor, *, negative: bool, single: bool) -> Iterator[tuple[str
     shape = None if difference is None else _crossed(difference)
     if shape is not None:
         yield "crossed", {"rows": shape[0]}
+    rows = _crossed_product(root)
+    if rows:
+        yield "crossed_product", {"rows": rows}
     for node in _nodes(value.grad_fn):
         kind = node.name()
+        if _has_moving_target(node):
+            yield "moving", {}
         if kind in _CLASS_LOSSES:
             yield from _class_loss(node)
         elif kind in _LOGIT_LOSSES:
@@ -209,6 +215,44 @@ def _class_loss(node: Any) -> Iterator[tuple[str, dict[str, Any]]]:
             yield "activated", {"operation": "softmax", "loss": "cross-entropy"}
     elif kind == "LogSoftmaxBackward0" and name in ("SigmoidBackward0", "ReluBackward0", "TanhBackward0"):
         yield "activated", {"operation": _SQUASHED[name], "loss": "cross-entropy"}
+
+
+def _crossed_product(root: Any) -> int:
+    """Return ``n`` if a mean is one of products ``[n, n]`` of outputs and weights with ``n`` entries each, otherwise 0.
+
+    The mean of all products is the product of the means: no output meets the weight that belongs to it.
+    """
+    node = root
+    for _ in range(_MOST_STEPS):
+        shape = () if node is None else _shape(node)
+        if node is None or (node.name() == "MulBackward0" and len(shape) == _PAIRED):
+            break
+        scaled = node.name() in _SCALINGS and not shape
+        parents = [parent for parent, _ in node.next_functions if parent is not None]
+        through = scaled or node.name() in _MEANS or node.name() in _KEEP_SHAPE
+        node = parents[0] if through and parents else None
+    if node is None:
+        return 0
+    rows, columns = _shape(node)
+    trained = [parent for parent, _ in node.next_functions if parent is not None]
+    if rows != columns or rows < _PAIRED or len(trained) != 1:
+        return 0
+    return rows if _shape(trained[0]) in ((rows,), (rows, 1), (1, rows)) else 0
+
+
+def _has_moving_target(node: Any) -> bool:
+    """Return whether an operation is a divergence (kl_div) whose target has a gradient as well."""
+    if node.name() not in {"SubBackward0", "MulBackward0"} or len(node.next_functions) != 2:
+        return False
+    first, second = (parent for parent, _ in node.next_functions)
+    if first is None or second is None:
+        return False
+    if node.name() == "SubBackward0":
+        return first.name() == "XlogyBackward0" and second.name() == "MulBackward0"
+    # With the logarithm of the target: its exponential times the difference of both.
+    if first.name() != "ExpBackward0" or second.name() != "SubBackward0":
+        return False
+    return first.next_functions[0][0] is second.next_functions[0][0]
 
 
 def _with_itself(node: Any) -> bool:

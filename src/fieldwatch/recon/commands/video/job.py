@@ -64,7 +64,7 @@ def check(config: VideoConfig, scene: VideoScene, preset: VideoConfig | None) ->
         preset: settings from which they were derived.
     """
     about_data = [] if config.data is None else list(clip_findings(scene.clip, MOST_FRAMES))
-    return [*about_data, *setting_findings(config, preset, MAGNITUDES)]
+    return [*about_data, *setting_findings(config, preset, MAGNITUDES, instead={"clip_norm": 1.0})]
 
 
 def headline(config: VideoConfig, scene: VideoScene) -> str:
