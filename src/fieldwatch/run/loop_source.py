@@ -80,8 +80,14 @@ def read_loop_source(items: Sequence[str] = ()) -> LoopSource | None:
         return source
     scope = _scope(module, frame.f_code.co_firstlineno, frame.f_code.co_name)
     rows = text.splitlines()
-    for kind, line in _calls(scope):
+    loop = _loop_around(scope, frame.f_lineno)
+    for kind, line in _calls(loop or scope):
         _note(source.lines, kind, line, rows)
+    # What the loop does itself counts more than what its function does before, such as a training of another model.
+    in_loop = set(source.lines)
+    for kind, line in _calls(scope):
+        if kind not in in_loop:
+            _note(source.lines, kind, line, rows)
     if scope is not module:
         _add_single(source.lines, module, rows)
     for item in items:
@@ -90,7 +96,6 @@ def read_loop_source(items: Sequence[str] = ()) -> LoopSource | None:
     for found in source.lines.values():
         found.sort()
         del found[_MOST_LINES:]
-    loop = _loop_around(scope, frame.f_lineno)
     if loop is not None:
         source.order = list(_wrong_order(loop))
     return source

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fieldwatch.cli.kit import DataFinding, DataReport
 from fieldwatch.recon.commands.splats.doctor_colors import MOST_PHOTOS, PhotoColors, background_findings, sample_colors
-from fieldwatch.recon.commands.splats.doctor_point_colors import color_findings
+from fieldwatch.recon.commands.splats.doctor_point_colors import color_findings, hidden_findings
 from fieldwatch.recon.commands.splats.doctor_reprojection import (
     content_findings,
     observed_points,
@@ -118,6 +118,7 @@ def scene_findings(
             *model_findings(photos, model),
             *content_findings(photos, observed),
             *color_findings(photos, observed),
+            *hidden_findings(photos, observed),
         ]
         findings += unused_findings(path, photos)
     elif len(photos.points):

@@ -1,4 +1,4 @@
-"""Checks of the colors that photos give to the same points: white balance and exposure of each photo, dark corners."""
+"""Checks of what photos show where they observe points: white balance and exposure, dark corners, masked points."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -23,8 +23,12 @@ _MAX_TINT, _SPOILT_TINT = 1.25, 1.6
 _MAX_BRIGHTNESS, _SPOILT_BRIGHTNESS = 1.5, 2.0
 # Share of the brightness of the middle that a corner has to keep.
 _LEAST_CORNER, _SPOILT_CORNER = 0.6, 0.5
+# Share of the observed points that masks hide: objects in front of a background that is masked hide up to half.
+_MOST_HIDDEN = 0.65
 # Smallest color value, 0 to 255, whose ratio is known.
 _DARK = 16
+# Largest value of a mask that hides a pixel, and number of masks that are read.
+_BLACK, _MOST_MASKS = 127, 40
 # Spread of the squared distances from the middle below which corners are not seen.
 _NO_CORNERS = 0.1
 
@@ -62,6 +66,39 @@ def color_findings(photos: PhotoSet, observed: Sequence[Observed]) -> Iterator[D
     if len(found) >= _LEAST_PHOTOS:
         yield from _between_photos(found)
         yield from _dark_corners(list(found.values()))
+
+
+def hidden_findings(photos: PhotoSet, observed: Sequence[Observed]) -> Iterator[DataFinding]:
+    """Warn of masks that hide most of what the photos observe, as inverted ones do.
+
+    Args:
+        photos: the photos; at most about forty masks are read, evenly spaced.
+        observed: their observations.
+    """
+    by_name = {each.image.name: each for each in observed}
+    shares: list[float] = []
+    for i in range(0, len(photos), max(len(photos) // _MOST_MASKS, 1)):
+        mask = photos[i].mask
+        if mask is None or photos.names[i] not in by_name:
+            continue
+        height, width = mask.shape[:2]
+        pixels, depth = photos.cameras[i].project(by_name[photos.names[i]].points.to(photos.cameras[i].world_from_camera))
+        inside = (depth > 0) & (pixels >= 0).all(-1) & (pixels[:, 0] < width) & (pixels[:, 1] < height)
+        if int(inside.sum()) >= _LEAST:
+            column, row = pixels[inside].long().unbind(-1)
+            shares.append(float((mask[row, column] <= _BLACK).double().mean()))
+    if len(shares) < _LEAST_PHOTOS or sorted(shares)[len(shares) // 2] < _MOST_HIDDEN:
+        return
+    yield DataFinding(
+        name="masks",
+        severity="warning",
+        message=(
+            f"the masks hide {sorted(shares)[len(shares) // 2]:.0%} of the points that a photo observes (median of "
+            f"{len(shares)} photos): they keep little of the scene, and may be inverted."
+        ),
+        remedy="White pixels are used, black ones are not: invert the masks if they mark what is to be ignored, or leave "
+        "--masks out.",
+    )
 
 
 def _between_photos(found: dict[str, PointColors]) -> Iterator[DataFinding]:
