@@ -74,7 +74,21 @@ def halved(make: Make, *, halvings: int) -> History:
     return make({"Loss/total": np.ones(300)}, events=events)
 
 
+def kept(make: Make, *, levels_off: int = 600) -> History:
+    """A loop that ends with tensors of its steps, and whose memory grows up to a step."""
+    grown = 300 + 0.1 * np.minimum(np.arange(600), levels_off)
+    event = {"kind": "kept_tensors", "step": 599, "count": 1200, "nbytes": 60 << 20, "holder": "seen"}
+    return make({"Loss/total": np.ones(600), "Memory/allocated_MB": grown}, events=[event])
+
+
 CASES = [
+    Case(
+        rule=memory.TensorsKept(),
+        fault=kept,
+        healthy=partial(kept, levels_off=200),
+        at=(599, "warning", "seen"),
+        words=("1,200 tensors", "60.0 MiB", "'seen'", "300 MiB to 360 MiB", "detach()"),
+    ),
     Case(
         rule=memory.MemoryGrowing(),
         fault=partial(snapshots, activations=1000 + 40.0 * np.arange(20)),

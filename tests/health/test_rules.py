@@ -37,6 +37,7 @@ from fieldwatch.health.rules import (
     sequences,
     settings,
     simple,
+    targets,
     terms,
     timing,
     untrained,
@@ -46,6 +47,7 @@ from fieldwatch.record import History
 Make = Callable[..., History]
 Event = Mapping[str, object]
 EVAL = {"stride": 50, "axis": "epoch"}
+PLAN = {"kind": "plan", "step": 0, "steps": 600}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,6 +134,21 @@ def saves(make: Make, *, failed: Sequence[int]) -> History:
     good = [{"kind": "checkpoint", "step": step} for step in (99, 199, 499)]
     bad = [{"kind": "checkpoint_failed", "step": step, "reason": "No space left on device"} for step in failed]
     return make({"Loss/total": noisy()}, events=sorted(good + bad, key=lambda event: event["step"]))
+
+
+def columns(make: Make, *, unused: float) -> History:
+    """A detector with a share of columns that have never had a gradient, and a poor result."""
+    rare = {"Forward/net_unused_share": np.repeat([0.9, unused], [4, 28]), "val/recall": np.linspace(0.2, 0.5, 32)}
+    return make({"Loss/total": noisy()}, (rare, {"stride": 18}), events=[PLAN])
+
+
+def numbers(make: Make, *, fraction: float) -> History:
+    """Targets from 0 to 5, learned by a mean of squares."""
+    loss = noisy()
+    whole = {"target_low": flat(0, 32), "target_high": flat(5, 32), "target_fraction": flat(fraction, 32)}
+    rare = {f"Forward/net_{name}": values for name, values in whole.items()} | {"Forward/net_error_square": loss[::18][:32]}
+    rare |= {"val/accuracy": np.linspace(0.2, 0.5, 32)}
+    return make({"Loss/total": loss}, (rare, {"stride": 18}), events=[PLAN])
 
 
 def told(make: Make, **event: object) -> History:
@@ -271,7 +288,37 @@ def jumped(make: Make, *, to: float) -> History:
     return make({"LearningRate/0": rates, "Loss/total": noisy() * np.where(np.arange(600) > 300, to * 1e3, 1.0)})
 
 
+LOADER = {"name": "loader", "batches": 0, "rows": 5, "batch_size": 8, "workers": 0, "drop_last": True}
+SOURCE = {"kind": "loop_source", "file": "train.py", "line": 9, "lines": {}, "loaders": []}
 CASES = [
+    Case(
+        rule=loop.NoSteps(),
+        fault=lambda make: make(events=[{"kind": "no_steps", "step": 0, "loaders": [LOADER]}]),
+        healthy=partial(told, kind="other"),
+        at=(0, "error", ""),
+        words=("without a single step", "5 samples, batch_size=8", "drop_last=False"),
+    ),
+    Case(
+        rule=loop.ClippedTooEarly(),
+        fault=partial(told, **SOURCE | {"order": [{"what": "clip before backward", "line": 12}]}),
+        healthy=partial(told, **SOURCE | {"order": []}),
+        at=(299, "warning", "train.py:12"),
+        words=("before the backward pass", "after loss.backward()"),
+    ),
+    Case(
+        rule=targets.OutputUnused(),
+        fault=partial(columns, unused=0.75),
+        healthy=partial(columns, unused=0.0),
+        at=(599, "warning", "net"),
+        words=("75%", "output of 'net'", "no gradient", "term for each part"),
+    ),
+    Case(
+        rule=targets.ClassAsNumber(),
+        fault=partial(numbers, fraction=1e-6),
+        healthy=partial(numbers, fraction=0.4),
+        at=(599, "warning", "net"),
+        words=("whole numbers from 0 to 5", "val/accuracy", "cross_entropy"),
+    ),
     Case(
         rule=finite.NonFinite(),
         fault=partial(bad_terms, refused=0.0),

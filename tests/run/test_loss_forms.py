@@ -14,11 +14,17 @@ INPUTS = torch.randn(6, 4, generator=torch.Generator().manual_seed(0))
 WEIGHT = torch.full((3, 4), 0.1, requires_grad=True)
 CLASSES = torch.tensor([0, 1, 2, 0, 1, 2])
 VALUES = torch.linspace(-1, 1, 6)
+ROWS = torch.arange(6)
 CHANCES_OF_A_TEACHER = torch.tensor([[0.2, 0.3, 0.5]]).expand(6, 3)
 
 
 def logits():
     return functional.linear(INPUTS, WEIGHT)
+
+
+def alike():
+    rows = functional.normalize(logits())
+    return rows @ rows.T
 
 
 def single():
@@ -55,6 +61,23 @@ FAULTS = {
     "crossed rows of horizons": ("crossed", lambda: (logits()[:, None] - logits().detach()[None]).square().mean()),
     "crossed absolute": ("crossed", lambda: (VALUES - single()).abs().mean()),
     "negated": ("negated", lambda: -functional.mse_loss(single()[:, 0], VALUES)),
+    "moving target": (
+        "moving",
+        lambda: functional.kl_div(logits().log_softmax(1), (2 * logits()).softmax(1), reduction="batchmean"),
+    ),
+    "moving target by its logarithm": (
+        "moving",
+        lambda: functional.kl_div(logits().log_softmax(1), (2 * logits()).log_softmax(1), log_target=True),
+    ),
+    "similarities with itself": (
+        "itself",
+        lambda: functional.cross_entropy(alike() / 0.2, ROWS),
+    ),
+    "crossed product": ("crossed_product", lambda: -(logits()[:, 0] * VALUES[:, None]).mean()),
+    "crossed product of ratios": (
+        "crossed_product",
+        lambda: -torch.minimum(logits()[:, 0] * VALUES[:, None], VALUES[:, None]).mean(),
+    ),
     "bounded": ("bounded", lambda: functional.mse_loss(single()[:, 0].tanh(), VALUES)),
 }
 SOUND = {
@@ -73,6 +96,11 @@ SOUND = {
     "pairs of outputs": lambda: functional.softplus(single() - single().T).mean(),
     "kernel of outputs and data": lambda: (-(single() - VALUES).square()).exp().mean(),
     "energy distance": lambda: (single() - VALUES).abs().mean() - (single() - single().T).abs().mean() / 2,
+    "similarities with others": lambda: functional.cross_entropy(
+        alike().masked_fill(torch.eye(6, dtype=torch.bool), -1e9), ROWS.roll(1)
+    ),
+    "similarities of two views": lambda: functional.cross_entropy(logits() @ logits().T, ROWS),
+    "outputs times weights": lambda: -(logits()[:, 0] * VALUES).mean(),
     "likelihood": lambda: -logits().log_softmax(1)[:, 0].mean(),
 }
 

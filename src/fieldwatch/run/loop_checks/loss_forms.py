@@ -241,18 +241,19 @@ def _crossed_product(root: Any) -> int:
 
 
 def _has_moving_target(node: Any) -> bool:
-    """Return whether an operation is a divergence (kl_div) whose target has a gradient as well."""
+    """Return whether an operation is a divergence (kl_div) both of whose arguments have a gradient."""
     if node.name() not in {"SubBackward0", "MulBackward0"} or len(node.next_functions) != 2:
         return False
     first, second = (parent for parent, _ in node.next_functions)
     if first is None or second is None:
         return False
+    below = [parent for parent, _ in second.next_functions]
+    if len(below) != 2 or None in below:
+        return False
     if node.name() == "SubBackward0":
         return first.name() == "XlogyBackward0" and second.name() == "MulBackward0"
     # With the logarithm of the target: its exponential times the difference of both.
-    if first.name() != "ExpBackward0" or second.name() != "SubBackward0":
-        return False
-    return first.next_functions[0][0] is second.next_functions[0][0]
+    return first.name() == "ExpBackward0" and second.name() == "SubBackward0" and first.next_functions[0][0] is below[0]
 
 
 def _with_itself(node: Any) -> bool:
