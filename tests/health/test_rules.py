@@ -146,7 +146,9 @@ def numbers(make: Make, *, fraction: float) -> History:
     """Targets from 0 to 5, learned by a mean of squares."""
     loss = noisy()
     whole = {"target_low": flat(0, 32), "target_high": flat(5, 32), "target_fraction": flat(fraction, 32)}
-    rare = {f"Forward/net_{name}": values for name, values in whole.items()} | {"Forward/net_error_square": loss[::18][:32]}
+    rare = {f"Forward/net_{name}": values for name, values in whole.items()} | {
+        "Forward/net_error_square": loss[::18][:32]
+    }
     rare |= {"val/accuracy": np.linspace(0.2, 0.5, 32)}
     return make({"Loss/total": loss}, (rare, {"stride": 18}), events=[PLAN])
 

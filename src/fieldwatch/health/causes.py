@@ -43,12 +43,16 @@ _EVERYTHING = _LOSSES | _GRADIENTS | _STOPPED | _RESULTS | _INCIDENTS
 EXPLAINS: Mapping[str, frozenset[str]] = MappingProxyType(
     {
         # Data that were read wrong come first, then the program, then its settings, then the course of training.
+        "NoSteps": _EVERYTHING | {"NotKept"},
+        "ClippedTooEarly": _EVERYTHING | _OF_RATES | {"RateTooHigh", "RateTooLow", "UnboundedLoss"},
         "HalfParameters": _EVERYTHING | {"HalfUnderflow", "NonFinite", "RateTooLow"},
         "InitialLoss": _EVERYTHING | _OF_RATES | {"RateTooHigh", "AlwaysClipped"},
         "NonFinite": _LOSSES | _STOPPED | _INCIDENTS | _RESULTS | {"GradientExploding"},
         "NotInOptimizer": _RESULTS | _UNTRAINED | {"ConstantOutput", "NotKept", "UnchangedParameters"},
         "LooseParameters": _RESULTS | _UNTRAINED | {"ConstantOutput"},
         "NotKept": frozenset(("LossJump",)),
+        "OutputUnused": _RESULTS | _UNTRAINED | {"ConstantOutput"},
+        "ClassAsNumber": _RESULTS | _UNTRAINED,
         "LossForm": _EVERYTHING | _UNTRAINED | _OF_RATES | {"InputIgnored", "NormalizedOverBatch", "RateTooHigh"},
         "NegativeLoss": _EVERYTHING | _UNTRAINED | _OF_RATES | {"RateTooHigh", "TrainingGap", "UnboundedLoss"},
         "OutputRange": _RESULTS | _UNTRAINED | {"ConstantOutput", "InputIgnored", "NoDiversity"},
@@ -123,6 +127,7 @@ EXPLAINS: Mapping[str, frozenset[str]] = MappingProxyType(
         "ChanceLevel": _RESULTS | {"LossNotDecreasing"},
         "LossNotDecreasing": frozenset(("NoProgress", "HeldOutGap", "TrainingGap")),
         "Overtraining": frozenset(("Overfitting",)),
+        "TensorsKept": frozenset(("MemoryGrowing", "MemoryLeak", "OutOfMemoryAhead", "StepOutlier")),
         "MemoryLeak": frozenset(("MemoryGrowing", "OutOfMemoryAhead")),
     }
 )
@@ -136,6 +141,8 @@ BROAD = frozenset(
 AT_THE_END = _RESULTS | {
     "AlwaysClipped",
     "BatchOfOne",
+    "ClassAsNumber",
+    "ClippedTooEarly",
     "DecayTooHigh",
     "ConstantArgument",
     "CopyNeverUpdated",
@@ -150,6 +157,7 @@ AT_THE_END = _RESULTS | {
     "NoDiversity",
     "NormalizedOverBatch",
     "OddSetting",
+    "OutputUnused",
     "OutputsGrow",
     "PaddingCounts",
     "PositionIgnored",
@@ -161,6 +169,7 @@ AT_THE_END = _RESULTS | {
     "SamplesIgnored",
     "StaleAverage",
     "TargetAmongInputs",
+    "TensorsKept",
     "TermNotLearned",
     "UnboundedLoss",
     "UnmixedBatches",
@@ -186,6 +195,7 @@ MOST = 0.5
 _FACTS = frozenset(
     {
         "CheckpointsFail",
+        "ClippedTooEarly",
         "DamagedRecord",
         "DeadGroup",
         "DeclaredButAbsent",
@@ -204,10 +214,13 @@ _FACTS = frozenset(
         "OptimizerRenewed",
         "ScalerSkips",
         "MemoryLeak",
+        "NoSteps",
         "NonFinite",
         "NotInOptimizer",
         "NotKept",
         "RateJump",
+        "OutputUnused",
+        "TensorsKept",
         "TermWithoutGradient",
         "UnchangedParameters",
         "WorseThanNothing",

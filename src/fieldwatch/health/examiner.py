@@ -9,8 +9,8 @@ import numpy as np
 
 from fieldwatch.base import MissingPathError
 from fieldwatch.health.finding import RULE_FAILED, Finding, Severity, is_more_severe
-from fieldwatch.health.rule import Rule
 from fieldwatch.health.places import with_places
+from fieldwatch.health.rule import Rule
 from fieldwatch.health.window import LOOKBACK, spacing
 from fieldwatch.record import Block, DamageTally, History, holds_run, note_damage, read_blocks, read_events
 

@@ -4,7 +4,7 @@ import gc
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 from torch import Tensor

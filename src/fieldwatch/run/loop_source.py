@@ -7,7 +7,7 @@ import ast
 import linecache
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -79,26 +79,41 @@ def read_loop_source(items: Sequence[str] = ()) -> LoopSource | None:
     except (SyntaxError, ValueError, RecursionError):
         return source
     scope = _scope(module, frame.f_code.co_firstlineno, frame.f_code.co_name)
-    rows = text.splitlines()
     loop = _loop_around(scope, frame.f_lineno)
+    source.lines = _noted_lines(module, scope, loop, items, text.splitlines())
+    source.order = [] if loop is None else list(_wrong_order(loop))
+    return source
+
+
+def _noted_lines(
+    module: ast.Module, scope: _Scope, loop: _Loop | None, items: Sequence[str], rows: Sequence[str]
+) -> dict[str, list[tuple[int, str]]]:
+    """Return line and text of the calls that findings are about, and of the assignments of tracked objects.
+
+    Args:
+        module: the whole file.
+        scope: function of the loop; the module if it is in none.
+        loop: the loop, if the run is called in one.
+        items: names of tracked objects.
+        rows: lines of the file.
+    """
+    lines: dict[str, list[tuple[int, str]]] = {}
     for kind, line in _calls(loop or scope):
-        _note(source.lines, kind, line, rows)
+        _note(lines, kind, line, rows)
     # What the loop does itself counts more than what its function does before, such as a training of another model.
-    in_loop = set(source.lines)
+    in_loop = set(lines)
     for kind, line in _calls(scope):
         if kind not in in_loop:
-            _note(source.lines, kind, line, rows)
+            _note(lines, kind, line, rows)
     if scope is not module:
-        _add_single(source.lines, module, rows)
+        _add_single(lines, module, rows)
     for item in items:
         for line in _assignments(scope, item) or _assignments(module, item):
-            _note(source.lines, f"item:{item}", line, rows)
-    for found in source.lines.values():
+            _note(lines, f"item:{item}", line, rows)
+    for found in lines.values():
         found.sort()
         del found[_MOST_LINES:]
-    if loop is not None:
-        source.order = list(_wrong_order(loop))
-    return source
+    return lines
 
 
 def _user_frame() -> FrameType | None:
@@ -207,12 +222,12 @@ def _assignments(scope: _Scope, name: str) -> list[int]:
 
 def _loop_around(scope: _Scope, line: int) -> _Loop | None:
     """Return the innermost loop around a line."""
-    found: _Loop | None = None
-    for node in ast.walk(scope):
-        if isinstance(node, _Loop) and node.lineno <= line <= (node.end_lineno or node.lineno):
-            if found is None or node.lineno >= found.lineno:
-                found = node
-    return found
+    around = [
+        node
+        for node in ast.walk(scope)
+        if isinstance(node, _Loop) and node.lineno <= line <= (node.end_lineno or node.lineno)
+    ]
+    return max(around, key=lambda node: node.lineno, default=None)
 
 
 def _wrong_order(loop: _Loop) -> Iterator[tuple[str, int]]:

@@ -135,8 +135,8 @@ class EvaluationInput(HealthRule):
     remedy: ClassVar[str] = (
         "Apply the same normalization (mean, standard deviation, scaling to 0..1) in training and in evaluation: make "
         "it part of the model, or use one function for both. Check that both have the same features (columns, "
-        "channels) in the same order, the same unit of times and conditions, the same tokenizer and vocabulary, and, for "
-        "a model that removes noise, that its schedule of steps ends in the noise that sampling begins with."
+        "channels) in the same order, the same unit of times and conditions, the same tokenizer and vocabulary, and, "
+        "for a model that removes noise, that its schedule of steps ends in the noise that sampling begins with."
     )
 
     def __call__(self, history: History) -> tuple[Finding, ...]:

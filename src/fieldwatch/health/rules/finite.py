@@ -21,7 +21,8 @@ _EXPLODED = 100.0
 """A norm of the last 16 steps that is a hundred times the median before them has exploded."""
 _DIVERGED = (
     "Clip the gradient norm (step.update(..., clip=1.0), or after the backward pass and before the update) and lower "
-    "the learning rate; check its schedule if the rate has grown. If the values of one term overflow first, check its divisions, logarithms and square roots."
+    "the learning rate; check its schedule if the rate has grown. If the values of one term overflow first, check its "
+    "divisions, logarithms and square roots."
 )
 _BACKWARD = (
     "If the loss is scaled for float16, lower the scale (GradScaler(init_scale=...)), or use bfloat16. Otherwise look "

@@ -80,8 +80,8 @@ class NoSteps(HealthRule):
         if not first["drop_last"] or not first["rows"]:
             return (replace(finding, message=message),)
         remedy = (
-            f"Use drop_last=False, or a batch_size of at most {first['rows']}, or more data: fewer samples than one batch "
-            "leave nothing once the last, smaller batch is dropped."
+            f"Use drop_last=False, or a batch_size of at most {first['rows']}, or more data: fewer samples than one "
+            "batch leave nothing once the last, smaller batch is dropped."
         )
         return (replace(finding, message=message, remedy=remedy),)
 

@@ -113,8 +113,8 @@ class TensorsKept(HealthRule):
         0.04, unit="fraction of the whole growth", reason="in each part; a cache that is full does not grow"
     )
     remedy: ClassVar[str] = (
-        "Keep values, not tensors with their graph: append loss.item() or output.detach().cpu(), and let a forward hook "
-        "replace what it kept at the step before, or clear its list at every step."
+        "Keep values, not tensors with their graph: append loss.item() or output.detach().cpu(), and let a forward "
+        "hook replace what it kept at the step before, or clear its list at every step."
     )
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
@@ -138,8 +138,8 @@ class TensorsKept(HealthRule):
         values = history[self.metric].values
         holder = f", most of them in '{event['holder']}'" if event.get("holder") else ""
         return (
-            f"{event['count']:,} tensors with their graphs ({nbytes(int(event['nbytes']), 1)}) are alive at the end{holder}, "
-            f"and memory grew all along, from {mebibytes(float(values[0]), 0, unit='MiB')} to "
+            f"{event['count']:,} tensors with their graphs ({nbytes(int(event['nbytes']), 1)}) are alive at the "
+            f"end{holder}, and memory grew all along, from {mebibytes(float(values[0]), 0, unit='MiB')} to "
             f"{mebibytes(float(values[-1]), 0, unit='MiB')}: memory leaks at every step."
         )
 

@@ -291,7 +291,11 @@ class NoProgress(HealthRule):
         if better == "lower" and at - ended >= self.error * at:
             # An error that hardly moves stands still even if the loss was near 0 at the first evaluation already.
             return True
-        if better == "higher" and at - ended > self.part * at and (not values.any() or self._is_another_place(name, values)):
+        if (
+            better == "higher"
+            and at - ended > self.part * at
+            and (not values.any() or self._is_another_place(name, values))
+        ):
             return True
         if at - ended < self.since * at:
             return False
@@ -310,7 +314,9 @@ class NoProgress(HealthRule):
 
     def _is_at_chance(self, history: History) -> bool:
         """Return whether a term of the loss ends no lower than a prediction that prefers nothing."""
-        names = [(tags.COMPONENT.tag(event["term"]), float(event["chance"])) for event in history.events("chance_level")]
+        names = [
+            (tags.COMPONENT.tag(event["term"]), float(event["chance"])) for event in history.events("chance_level")
+        ]
         return any(name in history and late(history[name]) >= self.chance * limit for name, limit in names)
 
     def _late_or_poor(self, values: NDArray[np.float64], at: float, began: float, ended: float) -> bool:

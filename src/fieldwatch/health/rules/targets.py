@@ -56,13 +56,15 @@ class ClassAsNumber(HealthRule):
     whole: float = threshold(1e-3, unit="distance from a whole number", reason="rounding of the gradient")
     kinds: int = threshold(3, unit="whole numbers", reason="two may be yes and no, whose mean is a probability")
     most: int = threshold(1000, unit="whole numbers", reason="more are a quantity, such as a count of pixels")
-    same: float = threshold(0.02, unit="relative deviation", reason="other factors than 1 scale what targets seem to be")
+    same: float = threshold(
+        0.02, unit="relative deviation", reason="other factors than 1 scale what targets seem to be"
+    )
     good: float = threshold(0.9, unit="fraction", reason="so many right answers need no other loss")
     count: int = threshold(8, unit="recordings", reason="targets of a few batches may be whole by chance")
     remedy: ClassVar[str] = (
         "Give the model one output per class and use cross_entropy with the class indices as targets: classes have no "
-        "order and no distance, so a wrong answer between two classes is as good as none. Keep the mean of squares only "
-        "for what can be counted or ordered."
+        "order and no distance, so a wrong answer between two classes is as good as none. Keep the mean of squares "
+        "only for what can be counted or ordered."
     )
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
@@ -97,6 +99,6 @@ class ClassAsNumber(HealthRule):
     def _text(self, history: History, item: str, name: str, value: float) -> str:
         low, high = self._range(history, item)
         return (
-            f"the targets of '{item}' are whole numbers from {low:.0f} to {high:.0f}, learned by a mean of squares, and "
-            f"{name} ended at {percent(value, 0)}: classes are learned as a number."
+            f"the targets of '{item}' are whole numbers from {low:.0f} to {high:.0f}, learned by a mean of squares, "
+            f"and {name} ended at {percent(value, 0)}: classes are learned as a number."
         )

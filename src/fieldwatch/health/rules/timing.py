@@ -12,7 +12,16 @@ from fieldwatch.health.finding import Finding, Severity
 from fieldwatch.health.places import loaders
 from fieldwatch.health.rule import HealthRule
 from fieldwatch.health.thresholds import SMDEBUG, threshold
-from fieldwatch.health.window import Span, between, finished, first_sustained, on_steps, spans, trailing_count, trailing_mean
+from fieldwatch.health.window import (
+    Span,
+    between,
+    finished,
+    first_sustained,
+    on_steps,
+    spans,
+    trailing_count,
+    trailing_mean,
+)
 from fieldwatch.record import History, Series
 
 STEP_TIME = "Time/step"
@@ -75,7 +84,6 @@ class DataStarved(HealthRule):
         text = f"{span.name} averages {wait[at]:.1f} of {step[at]:.1f} ms per step: training is starved of data."
         return self.finding(span.step(at), text)
 
-
     def _between_steps(self, history: History) -> tuple[Finding, ...]:
         """Return a finding if a loop over a data loader usually waits for it between two steps."""
         loader = next((each for each in loaders(history) if each["batches"]), None)
@@ -89,15 +97,15 @@ class DataStarved(HealthRule):
         steps = series.values[begin + 1 : known]
         own = history[self.recording].start if self.recording in history else None
         waits = np.diff(seconds) * 1e3 - steps - (0.0 if own is None else float(np.nanmedian(own.values)))
-        # Other processes delay some of the steps, evaluations and checkpoints as well; a slow loader delays all. Workers
-        # hand over several batches at a time, so that only the median shows their wait.
+        # Other processes, evaluations and checkpoints delay some of the steps, a slow loader delays all. Workers hand
+        # over several batches at a time, so that only the median shows their wait.
         wait = float(np.nanquantile(waits, 0.5 if loader["workers"] else self.usual))
         step = float(np.nanmedian(steps))
         if not (wait > self.least and wait > self.share * (wait + step)):
             return ()
         text = (
-            f"between two steps {wait:.1f} ms pass or more, and a step takes {step:.1f} ms: {wait / (wait + step):.0%} of the "
-            f"time is spent on reading data (loader '{loader['name']}', {loader['workers']} workers)."
+            f"between two steps {wait:.1f} ms pass or more, and a step takes {step:.1f} ms: {wait / (wait + step):.0%} "
+            f"of the time is spent on reading data (loader '{loader['name']}', {loader['workers']} workers)."
         )
         remedy = (
             "Read and decode each file once and keep the result in memory (a cache in the data set), or let other "

@@ -161,6 +161,13 @@ def _forms(value: Tensor, *, negative: bool, single: bool) -> Iterator[tuple[str
     measured = _source(root) if minus else root
     if single and measured is not None and minus != negative and measured.name() in _ERRORS:
         yield "negated", {}
+    yield from _crossings(root)
+    for node in _nodes(value.grad_fn):
+        yield from _forms_of_node(node)
+
+
+def _crossings(root: Any) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield differences and products of each output with every target or weight."""
     difference = _difference(root)
     shape = None if difference is None else _crossed(difference)
     if shape is not None:
@@ -168,23 +175,37 @@ def _forms(value: Tensor, *, negative: bool, single: bool) -> Iterator[tuple[str
     rows = _crossed_product(root)
     if rows:
         yield "crossed_product", {"rows": rows}
-    for node in _nodes(value.grad_fn):
-        kind = node.name()
-        if _has_moving_target(node):
-            yield "moving", {}
-        if kind in _CLASS_LOSSES:
-            yield from _class_loss(node)
-        elif kind in _LOGIT_LOSSES:
-            before = _source(node)
-            if before is not None and before.name() in ("SigmoidBackward0", "SoftmaxBackward0"):
-                yield "activated", {"operation": _SQUASHED[before.name()], "loss": "binary cross-entropy with logits"}
-        operation = _without_logarithm(node)
-        if operation is not None:
-            yield "no_log", {"operation": operation, "loss": "divergence"}
-        if kind in _REGRESSIONS:
-            before = _source(node)
-            if before is not None and before.name() in ("SigmoidBackward0", "TanhBackward0", "ReluBackward0"):
-                yield "bounded", {"operation": _SQUASHED[before.name()]}
+
+
+def _forms_of_node(node: Any) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield what is wrong with one operation of a loss."""
+    kind = node.name()
+    if _has_moving_target(node):
+        yield "moving", {}
+    if kind in _CLASS_LOSSES:
+        yield from _class_loss(node)
+        yield from _similarities(node)
+    elif kind in _LOGIT_LOSSES:
+        before = _source(node)
+        if before is not None and before.name() in ("SigmoidBackward0", "SoftmaxBackward0"):
+            yield "activated", {"operation": _SQUASHED[before.name()], "loss": "binary cross-entropy with logits"}
+    operation = _without_logarithm(node)
+    if operation is not None:
+        yield "no_log", {"operation": operation, "loss": "divergence"}
+    if kind in _REGRESSIONS:
+        before = _source(node)
+        if before is not None and before.name() in ("SigmoidBackward0", "TanhBackward0", "ReluBackward0"):
+            yield "bounded", {"operation": _SQUASHED[before.name()]}
+
+
+def _similarities(node: Any) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield a cross-entropy of the similarities of a batch with itself whose diagonal is not masked."""
+    before = _source(node)
+    if before is None or before.name() != "LogSoftmaxBackward0":
+        return
+    inner = _source(before)
+    if inner is not None and _with_itself(inner):
+        yield "itself", {"rows": _shape(inner)[-1]}
 
 
 def _class_loss(node: Any) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -202,8 +223,6 @@ def _class_loss(node: Any) -> Iterator[tuple[str, dict[str, Any]]]:
     inner = _source(before)
     if inner is None:
         return
-    if kind == "LogSoftmaxBackward0" and _with_itself(inner):
-        yield "itself", {"rows": _shape(inner)[-1]}
     name = inner.name()
     if name == "SoftmaxBackward0":
         shape = _shape(inner)

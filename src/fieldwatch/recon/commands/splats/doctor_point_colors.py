@@ -82,7 +82,9 @@ def hidden_findings(photos: PhotoSet, observed: Sequence[Observed]) -> Iterator[
         if mask is None or photos.names[i] not in by_name:
             continue
         height, width = mask.shape[:2]
-        pixels, depth = photos.cameras[i].project(by_name[photos.names[i]].points.to(photos.cameras[i].world_from_camera))
+        pixels, depth = photos.cameras[i].project(
+            by_name[photos.names[i]].points.to(photos.cameras[i].world_from_camera)
+        )
         inside = (depth > 0) & (pixels >= 0).all(-1) & (pixels[:, 0] < width) & (pixels[:, 1] < height)
         if int(inside.sum()) >= _LEAST:
             column, row = pixels[inside].long().unbind(-1)
@@ -96,8 +98,8 @@ def hidden_findings(photos: PhotoSet, observed: Sequence[Observed]) -> Iterator[
             f"the masks hide {sorted(shares)[len(shares) // 2]:.0%} of the points that a photo observes (median of "
             f"{len(shares)} photos): they keep little of the scene, and may be inverted."
         ),
-        remedy="White pixels are used, black ones are not: invert the masks if they mark what is to be ignored, or leave "
-        "--masks out.",
+        remedy="White pixels are used, black ones are not: invert the masks if they mark what is to be ignored, or "
+        "leave --masks out.",
     )
 
 

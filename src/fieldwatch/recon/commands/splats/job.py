@@ -11,8 +11,8 @@ from rich.table import Table
 from fieldwatch.cli.kit import DataFinding
 from fieldwatch.pipeline import Job, Outcome, RunChoices
 from fieldwatch.recon.commands.doctor_settings import setting_findings
-from fieldwatch.recon.commands.splats.doctor_point_colors import COLOR_OF_PHOTOS
 from fieldwatch.recon.commands.splats.doctor_photos import check_scene
+from fieldwatch.recon.commands.splats.doctor_point_colors import COLOR_OF_PHOTOS
 from fieldwatch.recon.commands.view.splats_window import OnStepEnd, splats_window
 from fieldwatch.recon.losses import find_lpips
 from fieldwatch.recon.pipelines.splats import STAGE0, Evaluation, Scene, SplatsConfig, prepare_scene, train_splats
