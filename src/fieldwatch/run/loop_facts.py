@@ -2,8 +2,8 @@
 
 import gc
 import sys
-from collections import Counter
 from collections.abc import Iterator, Sequence
+from types import CellType, FunctionType
 from typing import cast
 
 import numpy as np
@@ -23,7 +23,7 @@ _GROWN = 8.0
 """MiB by which memory has to grow before tensors are looked for, which takes up to a tenth of a second."""
 _MANY = 256
 """Number of tensors with a graph; a loop keeps those of a step."""
-_HELD_BY = 8
+_HELD_BY = 3
 """Number of tensors whose holder is looked for."""
 
 
@@ -114,19 +114,35 @@ def record_kept_tensors(plan: RunPlan, record: RunRecord, log: RunLog) -> None:
 
 
 def _holder(kept: list[Tensor]) -> str:
-    """Return the name of the variable whose list or mapping holds most of the tensors; empty if it is unknown."""
-    names: Counter[str] = Counter()
+    """Return the name of a variable whose list or mapping holds one of the tensors; empty if it is unknown."""
+    # Each question looks at all objects of the process.
     for tensor in kept[:: max(len(kept) // _HELD_BY, 1)]:
         for holder in gc.get_referrers(tensor):
             if isinstance(holder, list | dict | tuple | set) and holder is not kept:
-                names.update(_names_of(cast("object", holder)))
-    return names.most_common(1)[0][0] if names else ""
+                name = next(_names_of(cast("object", holder)), None)
+                if name is not None:
+                    return name
+    return ""
 
 
 def _names_of(holder: object) -> Iterator[str]:
-    """Yield the names under which an object is known: of variables, of attributes."""
+    """Yield the names of an object: of variables, of attributes, of variables of an outer function."""
     for owner in gc.get_referrers(holder):
         if isinstance(owner, dict):
             for name, value in cast("dict[object, object]", owner).items():
                 if value is holder and isinstance(name, str):
                     yield name
+        elif isinstance(owner, CellType):
+            yield from _names_of_cell(owner)
+
+
+def _names_of_cell(cell: CellType) -> Iterator[str]:
+    """Yield the names that functions have for a variable of an outer function."""
+    for closure in gc.get_referrers(cell):
+        if not isinstance(closure, tuple):
+            continue
+        cells = cast("tuple[object, ...]", closure)
+        for function in gc.get_referrers(cells):
+            if isinstance(function, FunctionType) and function.__closure__ is cells:
+                names = zip(function.__code__.co_freevars, cells, strict=True)
+                yield from (name for name, each in names if each is cell)

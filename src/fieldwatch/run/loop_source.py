@@ -4,6 +4,7 @@ The source is read once, when the loop begins. Nothing is executed, and nothing 
 """
 
 import ast
+import inspect
 import linecache
 import os
 import sys
@@ -118,15 +119,17 @@ def _noted_lines(
 
 def _user_frame() -> FrameType | None:
     """Return the innermost frame of the user's code that called the run; None if another part of the toolkit did."""
-    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001  the only way to the caller of a generator
+    frame: FrameType | None = inspect.currentframe()
     while frame is not None:
         name = frame.f_code.co_filename
         if not name.startswith(_BETWEEN):
             # A pipeline: its lines are none of the user's.
             if name.startswith(_TOOLKIT):
                 return None
-            # A framework (Lightning, Transformers) lies between the run and the script that calls it.
-            if not (name.startswith("<") and "ipython" not in name) and not is_installed(Path(name)):
+            # A framework (Lightning, Transformers) lies between the run and the script that calls it, or a wrapper that
+            # hides itself from tracebacks.
+            made = name.startswith("<") and "ipython" not in name
+            if not made and "__tracebackhide__" not in frame.f_code.co_varnames and not is_installed(Path(name)):
                 return frame
         frame = frame.f_back
     return None
@@ -268,10 +271,11 @@ def _has(statement: ast.stmt, *names: str) -> bool:
 def _loaders(frame: FrameType) -> Iterator[dict[str, Any]]:
     """Yield the facts of the data loaders among the variables of a loop."""
     seen: set[int] = set()
-    for name, value in (*frame.f_locals.items(), *frame.f_globals.items()):
-        if isinstance(value, DataLoader) and id(value) not in seen:
-            seen.add(id(value))
-            facts = _facts(name, value)
+    variables = cast("list[tuple[str, object]]", [*frame.f_locals.items(), *frame.f_globals.items()])
+    for name, value in variables:
+        if isinstance(value, DataLoader) and id(cast("object", value)) not in seen:
+            seen.add(id(cast("object", value)))
+            facts = _facts(name, cast("DataLoader[Any]", value))
             if facts is not None:
                 yield facts
 
