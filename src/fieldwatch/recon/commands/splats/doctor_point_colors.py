@@ -64,8 +64,10 @@ def color_findings(photos: PhotoSet, observed: Sequence[Observed]) -> Iterator[D
         if colors is not None:
             found[name] = colors
     if len(found) >= _LEAST_PHOTOS:
-        yield from _between_photos(found)
-        yield from _dark_corners(list(found.values()))
+        corners = list(_dark_corners(list(found.values())))
+        yield from corners
+        # Points that are seen in the corners of some photos only make their brightness differ.
+        yield from _between_photos(found, brightness=not corners)
 
 
 def hidden_findings(photos: PhotoSet, observed: Sequence[Observed]) -> Iterator[DataFinding]:
@@ -103,15 +105,15 @@ def hidden_findings(photos: PhotoSet, observed: Sequence[Observed]) -> Iterator[
     )
 
 
-def _between_photos(found: dict[str, PointColors]) -> Iterator[DataFinding]:
-    """Name the photos whose colors are those of another white balance or exposure."""
+def _between_photos(found: dict[str, PointColors], *, brightness: bool) -> Iterator[DataFinding]:
+    """Name the photos whose colors are those of another white balance or, if asked for, of another exposure."""
     tints = torch.stack([each.tint.median(dim=0).values for each in found.values()])
     lights = torch.stack([each.brightness.median() for each in found.values()])[:, None]
     tint, light = _range(tints), _range(lights)
     if tint > _MAX_TINT:
         what = f"the ratio of red or blue to green changes by a factor of {tint:.2f}"
         values, certain, kind = tints, tint > _SPOILT_TINT, "white balance"
-    elif light > _MAX_BRIGHTNESS:
+    elif brightness and light > _MAX_BRIGHTNESS:
         what = f"their brightness changes by a factor of {light:.2f}"
         values, certain, kind = lights, light > _SPOILT_BRIGHTNESS, "exposure"
     else:
