@@ -140,7 +140,8 @@ def test_a_gradient_surge_diverges_at_once_and_includes_its_high_losses():
     ("name", "prefix"),
     [
         ("Parameters/head_mean", "the parameters of group 'head'"),
-        ("Guard/moments", "the optimizers' moments"),
+        ("Guard/moments", "the optimizers' moments were"),
+        ("Guard/moments_head", "the optimizers' moments of group 'head'"),
         ("Guard/buffers", "the buffers"),
     ],
 )

@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from fieldwatch import Outputs, Run, Terms
-from fieldwatch.guard import describe_non_finite, rate_tensors, settings_finite, state_norms
+from fieldwatch.guard import describe_non_finite, moment_norms, rate_tensors, settings_finite, state_norms
 from fieldwatch.record import read_events
 
 
@@ -31,6 +31,19 @@ def test_norms_are_finite_exactly_if_every_entry_is():
 def test_norms_of_missing_state_are_absent():
     weight = nn.Parameter(torch.ones(2))
     assert state_norms([{"weight": weight}], [torch.optim.SGD([weight], lr=0.1)]) == {}
+
+
+def test_moments_of_groups_are_measured_apart():
+    model, optimizer = trained()
+    frozen = nn.Parameter(torch.ones(2))
+    groups = {"linear": list(model[0].parameters()), "norm": list(model[1].parameters()), "frozen": [frozen]}
+    found = moment_norms(groups, [optimizer])
+    assert list(found) == ["Guard/moments_linear", "Guard/moments_norm"]
+    assert max(found.values()) == state_norms([], [optimizer])["Guard/moments"]
+    optimizer.state[model[1].bias]["exp_avg"][0] = math.nan
+    found = moment_norms(groups, [optimizer])
+    assert bool(torch.isfinite(found["Guard/moments_linear"]))
+    assert not bool(torch.isfinite(found["Guard/moments_norm"]))
 
 
 def test_learning_rates_and_other_settings_have_to_be_finite():

@@ -20,7 +20,8 @@ def due_steps(schedule, last):
 def test_a_small_model_or_a_single_group_is_measured_at_once(sizes):
     found = due_steps(DetailSchedule(50, watched(sizes)), 151)
     assert list(found) == [49, 99, 149]
-    assert all(due.largest and due.precision and due.averages and due.state for due in found.values())
+    assert all(due.largest and due.precision and due.averages for due in found.values())
+    assert all(due.buffers and due.moments for due in found.values())
     assert all(due.groups is None for due in found.values())
 
 
@@ -32,8 +33,9 @@ def test_a_large_model_is_spread_and_every_group_measured_once_per_interval(size
     for begin in (49, 99):
         interval = [due for index, due in found.items() if begin <= index < begin + 50]
         assert [name for due in interval for name in due.groups] == list(groups.names())
-        for what in ("largest", "precision", "averages", "state"):
+        for what in ("largest", "precision", "averages", "buffers"):
             assert [getattr(due, what) for due in interval].count(True) == 1
+        assert not any(due.moments for due in interval)
     costs = [len(due.groups) for due in found.values()]
     assert max(costs) <= max(len(sizes) // 20, 41)
 

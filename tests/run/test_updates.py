@@ -281,3 +281,21 @@ def test_an_update_without_any_gradient_names_the_parameters_and_what_may_keep_i
 
     with pytest.raises(ValueError, match=r"'maker'.* detach"):
         play()
+
+
+def test_the_moments_of_many_groups_are_spread_over_the_steps_of_an_interval(tmp_path):
+    owners = {f"g{k}": [nn.Parameter(torch.ones(1))] for k in range(260)}
+    parameters = [each for owner in owners.values() for each in owner]
+    optimizer = torch.optim.Adam(parameters, lr=1e-3, fused=True)
+    for parameter in parameters:
+        parameter.grad = torch.ones(1)
+    with Run(tmp_path, saving=Saving(every=None), outputs=Outputs(rules=(), sinks=(), detail_every=8)) as run:
+        run.track(groups=owners)
+        for step in run.steps(15):
+            step.update(optimizer)
+    history = read_history(tmp_path)
+    assert "Guard/moments" not in history
+    measured = [history[f"Guard/moments_{name}"].steps.tolist() for name in owners]
+    assert all(len(steps) == 1 for steps in measured)
+    # The largest gradient, float16, averages and buffers come first, one step each.
+    assert sorted({step for steps in measured for step in steps}) == [11, 12, 13, 14]

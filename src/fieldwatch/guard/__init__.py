@@ -9,7 +9,13 @@ if TYPE_CHECKING:
     from fieldwatch.guard.divergence import Rollback, TrainingDivergence
     from fieldwatch.guard.refusals import SCALER_SKIPPED, SKIPPED, Refusals, Streak, describe_refusal
     from fieldwatch.guard.spikes import Spikes
-    from fieldwatch.guard.state import describe_non_finite, rate_tensors, settings_finite, state_norms
+    from fieldwatch.guard.state import (
+        describe_non_finite,
+        moment_norms,
+        rate_tensors,
+        settings_finite,
+        state_norms,
+    )
     from fieldwatch.guard.update import StateCopy, forget_steps, guarded_step, parameters_finite, prefer_fused
     from fieldwatch.guard.verdict import Diverged, Verdict
 
@@ -30,6 +36,7 @@ __all__ = [
     "describe_refusal",
     "forget_steps",
     "guarded_step",
+    "moment_norms",
     "parameters_finite",
     "prefer_fused",
     "rate_tensors",

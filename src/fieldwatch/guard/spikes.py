@@ -207,7 +207,8 @@ class Spikes:
     def _read_state(self, block: Block) -> None:
         """Detect moments, buffers and parameters that were finite when last recorded, but no longer are."""
         for column, name in enumerate(block.columns):
-            if name not in (MOMENTS, BUFFERS) and tags.PARAMETER_MEAN.part(name) is None:
+            owner = _owner(name)
+            if owner is None:
                 continue
             # State that was never finite, such as an attention mask of minus infinity, is intentional.
             for step, value in zip(block.steps.tolist(), block.values[:, column].tolist(), strict=True):
@@ -215,7 +216,7 @@ class Spikes:
                     self._last_finite[name] = step
                 elif name in self._last_finite:
                     last = self._last_finite[name]
-                    cause = f"{_owner(name)} were finite at step {last} and are not at step {step}"
+                    cause = f"{owner} were finite at step {last} and are not at step {step}"
                     self._report(last, last - 1, cause, noticed_at=step)
 
     def _report(self, first: int, last: int, cause: str, *, noticed_at: int | None = None) -> None:
@@ -267,7 +268,14 @@ def _samples(block: Block, row: int) -> str:
     return f" (sample {', '.join(names[:4])})" if names else ""
 
 
-def _owner(name: str) -> str:
+def _owner(name: str) -> str | None:
+    """Return whose state a metric summarizes; None if it summarizes none."""
     if name == MOMENTS:
         return "the optimizers' moments"
-    return "the buffers" if name == BUFFERS else f"the parameters of group '{tags.PARAMETER_MEAN.part(name)}'"
+    if name == BUFFERS:
+        return "the buffers"
+    group = tags.GROUP_MOMENTS.part(name)
+    if group is not None:
+        return f"the optimizers' moments of group '{group}'"
+    group = tags.PARAMETER_MEAN.part(name)
+    return None if group is None else f"the parameters of group '{group}'"

@@ -8,6 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from fieldwatch.record import tags
+
 MOMENTS = "Guard/moments"
 BUFFERS = "Guard/buffers"
 _foreach_norm: Any = torch._foreach_norm  # noqa: SLF001  # pyright: ignore[reportPrivateUsage, reportPrivateImportUsage]  torch's clipping uses it
@@ -34,6 +36,32 @@ def state_norms(owners: Iterable[object], optimizers: Iterable[Optimizer]) -> di
     }
     with torch.no_grad():
         return {name: _largest(tensors) for name, tensors in tensors_by_tag.items() if tensors}
+
+
+def moment_norms(groups: Mapping[str, Iterable[Tensor]], optimizers: Iterable[Optimizer]) -> dict[str, Tensor]:
+    """Return the largest L1 norm of any moment of each group as device scalars, without synchronizing.
+
+    Args:
+        groups: parameters by group name.
+        optimizers: optimizers of this step.
+
+    Returns:
+        ``Guard/moments_<group>``; groups for which no optimizer keeps a moment are absent.
+    """
+    states = [optimizer.state for optimizer in optimizers]
+    found: dict[str, Tensor] = {}
+    with torch.no_grad():
+        for name, parameters in groups.items():
+            moments = [
+                value
+                for parameter in parameters
+                for state in states
+                for key, value in state.get(parameter, {}).items()
+                if _is_moment(key, value)
+            ]
+            if moments:
+                found[tags.GROUP_MOMENTS.tag(name)] = _largest(moments)
+    return found
 
 
 def settings_finite(optimizers: Iterable[Optimizer]) -> bool:
@@ -123,10 +151,14 @@ def _moments(optimizers: Iterable[Optimizer]) -> Iterator[tuple[str, Tensor]]:
         for group in optimizer.param_groups:
             for parameter in group["params"]:
                 for key, value in optimizer.state.get(parameter, {}).items():
-                    # Skip step counters, which are always finite, and empty tensors, which have no norm.
-                    if key != "step" and isinstance(value, Tensor) and value.is_floating_point() and value.numel():
+                    if _is_moment(key, value):
                         yield f"{key} of parameter {index} of optimizer {number}", value
                 index += 1
+
+
+def _is_moment(key: object, value: object) -> bool:
+    # Step counters are always finite, and empty tensors have no norm.
+    return key != "step" and isinstance(value, Tensor) and value.is_floating_point() and value.numel() > 0
 
 
 def _buffers(owners: Iterable[object]) -> Iterator[tuple[str, Tensor]]:

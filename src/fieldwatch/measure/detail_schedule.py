@@ -24,25 +24,28 @@ class DueDetails:
         precision: whether to measure what float16 lost of the gradients.
         most_gradients: number of gradients to sample for it; None for all.
         averages: whether to compare the averages of the weights with them.
-        state: whether to measure the state of the optimizers.
-        groups: names of the groups whose parameters and update to measure; None for all.
+        buffers: whether to measure the buffers of the modules.
+        moments: whether to measure the state of the optimizers as a whole.
+        groups: names of the groups whose parameters and update to measure; None for all. If they are named, so is the
+            state that the optimizers keep for each of them.
     """
 
     largest: bool = False
     precision: bool = False
     most_gradients: int | None = None
     averages: bool = False
-    state: bool = False
+    buffers: bool = False
+    moments: bool = False
     groups: tuple[str, ...] | None = ()
 
 
 NO_DETAILS: Final = DueDetails()
-_ALL: Final = DueDetails(largest=True, precision=True, averages=True, state=True, groups=None)
+_ALL: Final = DueDetails(largest=True, precision=True, averages=True, buffers=True, moments=True, groups=None)
 _FIRST: Final = (
     DueDetails(largest=True),
     DueDetails(precision=True, most_gradients=128),
     DueDetails(averages=True),
-    DueDetails(state=True),
+    DueDetails(buffers=True),
 )
 
 

@@ -157,6 +157,11 @@ GUARD = (
         meaning="Largest L1 norm of any optimizer state tensor; not finite if any entry is not finite.",
     ),
     Metric(
+        name="Guard/moments_<group>",
+        unit="",
+        meaning="The same for one group of parameters of a model whose details are spread over several steps.",
+    ),
+    Metric(
         name="Guard/buffers",
         unit="",
         meaning="Largest L1 norm of any buffer of the watched modules; not finite if any entry is not finite.",

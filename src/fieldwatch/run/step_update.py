@@ -19,6 +19,7 @@ from fieldwatch.guard import (
     Verdict,
     clip_gradients,
     guarded_step,
+    moment_norms,
     parameters_finite,
     prefer_fused,
     rate_tensors,
@@ -239,10 +240,9 @@ class StepUpdates:
         self._first = due.groups == () and context.loop_checks.is_first_update(step.index)
         if self._first:
             due = context.details.first()
-        # At step 0 too: a later non-finite value only counts as divergence if an earlier one was finite.
-        state = step.index == 0 or due.state
+        begins = step.index == 0
         # The usual step ends here.
-        if due is context.details.nothing and not state:
+        if due is context.details.nothing and not begins:
             return
         if due.largest or due.precision:
             values |= gradient_statistics(
@@ -258,8 +258,11 @@ class StepUpdates:
             measured = tuple(name for name in norms.groups if measured is None or name in measured)
         # Copies the parameters, so that they can be compared with their values after the update.
         self._sizes = None if measured == () else UpdateSizes(watched, measured)
-        if state:
-            values |= state_norms(watched.owners().values(), optimizers)
+        if due.groups:
+            values |= moment_norms({name: watched.read(name) for name in due.groups}, optimizers)
+        # At step 0 too: a later non-finite value only counts as divergence if an earlier one was finite.
+        owners = watched.owners().values() if due.buffers or begins else ()
+        values |= state_norms(owners, optimizers if due.moments or begins else ())
 
     def _record_rates(self, optimizers: Sequence[Optimizer]) -> None:
         step = self._step
