@@ -47,8 +47,10 @@ def read_flags(kind: type, *, prog: str, arguments: Sequence[str]) -> Any:
     if wants_help(arguments):
         print_help(kind, prog=prog, everything=HELP_ALL in arguments)
         raise SystemExit(0)
+    # All texts are in docstrings: tyro need not tokenize sources in search of more.
+    config = (tyro.conf.OmitArgPrefixes, tyro.conf.HelptextFromCommentsOff)
     try:
-        return tyro.cli(kind, prog=prog, args=arguments, config=(tyro.conf.OmitArgPrefixes,))
+        return tyro.cli(kind, prog=prog, args=arguments, config=config)
     except SystemExit as ending:
         bug = _bug_behind(ending)
         if bug is None:

@@ -207,7 +207,7 @@ class HostRows(_WaitingRows):
         Raises:
             TypeError: if a tensor is complex; the row is not added.
         """
-        self._values.fromlist([value.item() for value in device_values.values()])
+        self._values.fromlist([value.tolist() for value in device_values.values()])
         self._heads.add(heading, tuple(device_values), host_values)
 
     def take(self) -> HostTransfer | None:

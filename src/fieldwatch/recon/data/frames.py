@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Protocol, Self, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
 
 import torch
 from jaxtyping import UInt8
@@ -16,7 +16,9 @@ from fieldwatch.recon.data.background_thread import BackgroundThread
 from fieldwatch.recon.data.clip_error import ClipError
 from fieldwatch.recon.data.framing import Framing
 from fieldwatch.recon.data.image_folder import FrameSelection, ImageFolder
-from fieldwatch.recon.data.video_file import VideoFile
+
+if TYPE_CHECKING:
+    from fieldwatch.recon.data.video_file import VideoFile
 
 GIBIBYTE = 1 << 30
 
@@ -233,7 +235,7 @@ def read_clip(  # noqa: PLR0913 - one keyword per command-line option
         where = "" if path.is_absolute() else f" in {Path.cwd()}"
         msg = f"{path} does not exist{where}: pass a folder of images or a video file"
         raise ClipError(msg)
-    reader = ImageFolder if path.is_dir() else VideoFile
+    reader = ImageFolder if path.is_dir() else _video_reader()
     source: FrameSource = reader(path, framing, selection)
     digest = _Digest(framing)
     total = 0
@@ -267,3 +269,10 @@ def _joined(frames: list[Tensor]) -> UInt8[Tensor, "frames 3 height width"]:
     for position in reversed(range(len(stacked))):
         stacked[position] = frames.pop()
     return stacked
+
+
+def _video_reader() -> "type[VideoFile]":
+    # At first use: a folder of frames and the built-in clip need no FFmpeg.
+    from fieldwatch.recon.data.video_file import VideoFile  # noqa: PLC0415
+
+    return VideoFile
