@@ -71,10 +71,12 @@ def settings_finite(optimizers: Iterable[Optimizer]) -> bool:
         for group in optimizer.param_groups:
             for value in group.values():
                 kind = value.__class__
-                if kind is float:
-                    if not math.isfinite(value):
+                if kind in _ALWAYS_FINITE:
+                    continue
+                if kind is not float:
+                    if not _is_finite(value):
                         return False
-                elif kind not in _ALWAYS_FINITE and not _is_finite(value):
+                elif not math.isfinite(value):
                     return False
     return True
 
@@ -85,7 +87,10 @@ _ALWAYS_FINITE = frozenset((bool, int, str, list, type(None)))
 def _is_finite(setting: Any) -> bool:
     # Adam's betas are a tuple.
     if isinstance(setting, tuple):
-        return all(_is_finite(each) for each in cast("tuple[Any, ...]", setting))
+        for each in cast("tuple[Any, ...]", setting):
+            if not _is_finite(each):
+                return False
+        return True
     return not isinstance(setting, float) or math.isfinite(setting)
 
 

@@ -1,6 +1,7 @@
 """`Verdict`: whether the loss and gradients of a step are finite, evaluated on the device."""
 
 import math
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -53,9 +54,12 @@ class Verdict:
         Args:
             norm: total gradient norm to check as well; None checks only the probe.
         """
-        # On a CPU, reading both values takes less time than one operation.
-        if reading_is_free(self._probe) and (norm is None or reading_is_free(norm)):
-            finite = math.isfinite(self._probe.item()) and (norm is None or math.isfinite(norm.item()))
+        # On a CPU, reading both values takes less time than one operation. item() would give the interpreter's lock to
+        # the writer thread in between.
+        if self._probe.is_cpu and (norm is None or norm.is_cpu):
+            probe: Any = self._probe.tolist()
+            length: Any = 0.0 if norm is None else norm.tolist()
+            finite = math.isfinite(probe) and math.isfinite(length)
             return _ALLOWED if finite else torch.ones_like(_ALLOWED)
         if norm is not None and norm.is_cuda and (norm.device, norm.dtype) == (self._probe.device, self._probe.dtype):
             # norm + 0 * (probe - norm), in one launch.

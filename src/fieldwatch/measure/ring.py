@@ -52,19 +52,18 @@ class _Heads:
 
     Attributes:
         runs: the rows in runs.
+        count: number of rows.
     """
 
     def __init__(self) -> None:
         self.runs: list[_Run] = []
+        self.count = 0
         self._steps = array("q")
         self._positions = array("q")
         self._seconds = array("d")
         self._host_values = array("d")
         self._samples: list[tuple[str, ...]] = []
         self._layout: tuple[Names, Names, Axis, bool] | None = None
-
-    def __len__(self) -> int:
-        return len(self._steps)
 
     def add(self, heading: Heading, device_names: Names, host_values: Mapping[str, float]) -> None:
         """Add a row."""
@@ -74,6 +73,7 @@ class _Heads:
         self._positions.append(position)
         self._seconds.append(seconds)
         self._samples.append(samples)
+        self.count += 1
         layout = (device_names, tuple(host_values), axis, bool(samples))
         if layout != self._layout:
             self._layout = layout
@@ -176,13 +176,13 @@ class _WaitingRows:
 
     def due(self) -> bool:
         """Whether there is a full block of rows, or `MAX_WAIT_SECONDS` have passed since the last transfer."""
-        count = len(self._heads)
+        count = self._heads.count
         return count >= ROWS or (count > 0 and time.monotonic() - self._last_take > MAX_WAIT_SECONDS)
 
     def _take_heads(self) -> _Heads | None:
         """Return the heads of all rows and begin anew; None if there are no rows."""
         self._last_take = time.monotonic()
-        if not len(self._heads):
+        if not self._heads.count:
             return None
         heads = self._heads
         self._heads = _Heads()
@@ -207,6 +207,7 @@ class HostRows(_WaitingRows):
         Raises:
             TypeError: if a tensor is complex; the row is not added.
         """
+        # As item(), which would give the interpreter's lock to the writer thread in between, up to once per value.
         self._values.fromlist([value.tolist() for value in device_values.values()])
         self._heads.add(heading, tuple(device_values), host_values)
 
@@ -253,7 +254,7 @@ class DeviceRing(_WaitingRows):
         heads = self._take_heads()
         if heads is None:
             return None
-        rows = self._values[: len(heads)]
+        rows = self._values[: heads.count]
         # On a CPU the ring is reused at once, so the rows must be copied.
         if self._stream is None:
             return RingTransfer(rows.clone(), heads)
@@ -278,7 +279,7 @@ class DeviceRing(_WaitingRows):
         return RingTransfer(host, heads, arrived)
 
     def _row(self, count: int) -> Tensor:
-        row_index = len(self._heads)
+        row_index = self._heads.count
         if count > self._width or row_index >= len(self._values):
             self._enlarge(count)
         rows = self._row_views.get(count)
@@ -293,7 +294,7 @@ class DeviceRing(_WaitingRows):
         old_values = self._values
         # Double the width, so that a growing set of metrics causes few reallocations.
         self._width = self._width if count <= self._width else max(count, 2 * self._width)
-        self._values = self._new_values(2 * len(self._heads))
+        self._values = self._new_values(2 * self._heads.count)
         self._values[: len(old_values), : old_values.shape[1]] = old_values
         self._row_views.clear()
 

@@ -274,12 +274,15 @@ def _sum_by_reading(terms: Collection[Term]) -> Tensor | None:
     values: list[float] = []
     for weight, value in terms:
         number: Any = weight
-        if type(number) not in (float, int) or type(value) is not Tensor:
+        kind = number.__class__
+        if (kind is not float and kind is not int) or value.__class__ is not Tensor:
             return None
         if value.dtype is not torch.float32 or value.requires_grad or not value.is_cpu:
             return None
         weights.append(number)
-        values.append(value.item())
+        # As item(), which would give the interpreter's lock to the writer thread in between.
+        read: Any = value.tolist()
+        values.append(read)
     if not values:
         return None
     # Products and sums of two float32 in double precision, rounded to float32, are those of float32 arithmetic.

@@ -1,5 +1,6 @@
 """`RunMemory`: allocated memory at every step, tensor profile, out-of-memory reports and machine metrics."""
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,10 +20,14 @@ from fieldwatch.run.tensor_profile import TensorProfile
 SAMPLE_EVERY = 16
 """Number of steps between two samples of the parameters' size, which changes rarely, and of the host memory, which
 needs a system call; rows in between repeat the last sample. The CUDA allocator's counters are read at every step."""
+SAMPLE_SECONDS = 0.01
+"""Least time between two samples: a loop of fast steps would spend much of it on system calls."""
 RESCAN_EVERY = 64
 """Number of steps between two rescans of the owners for new parameters."""
 CAPACITY_EVERY = 512
-"""Number of steps between two queries of the capacity from the driver or the operating system."""
+"""Number of steps between two records of the capacity."""
+CAPACITY_SECONDS = 1.0
+"""Least time between two queries of it from the driver or the operating system, which take up to a millisecond."""
 
 SNAPSHOTS_ON_FINDINGS = 5
 """Maximum number of allocator snapshots kept in addition to the requested ones."""
@@ -76,7 +81,7 @@ class RunMemory:
     def at_update(self) -> None:
         """Sample the host memory while gradients exist; call it every `SAMPLE_EVERY` steps."""
         # The end of the step alone would miss the peak: gradients and activations are freed by then.
-        if self._instruments is not None:
+        if self._instruments is not None and self._instruments.may_sample():
             self._instruments.counters.sample()
 
     def end(self, step: int, values: dict[str, float]) -> None:
@@ -127,6 +132,9 @@ class _MemoryInstruments:
         self._machine = MachineSampler()
         self._cuda = device.type == "cuda"
         self._last_sample = dict[str, float]()
+        self._next_sample = 0.0
+        self._capacity: int | None = None
+        self._next_capacity = 0.0
         self._history = AllocatorHistory(device)
         self._snapshot_at = profile.snapshot_at if profile is not None else ()
         self._capture = NsightCapture(lambda: take_request("capture"))
@@ -157,9 +165,14 @@ class _MemoryInstruments:
         if self._tensors is not None:
             self._tensors.begin(step)
 
+    def may_sample(self) -> bool:
+        """Return whether the last sample is old enough for another one."""
+        return time.monotonic() >= self._next_sample
+
     def end(self, step: int, values: dict[str, float]) -> None:
-        sampled = step % SAMPLE_EVERY == 0 or not self._last_sample
+        sampled = (step % SAMPLE_EVERY == 0 and self.may_sample()) or not self._last_sample
         if sampled:
+            self._next_sample = time.monotonic() + SAMPLE_SECONDS
             self._last_sample = {**self.counters.take(), "Memory/parameters_MB": self._watched.nbytes() / MB}
         values |= self._last_sample
         # CUDA's counters are plain numbers of the allocator: reading them does not synchronize.
@@ -172,9 +185,8 @@ class _MemoryInstruments:
         # Densification replaces parameters: without a rescan, sizes would be those of the old ones.
         if (step + 1) % RESCAN_EVERY == 0:
             self._watched.refresh()
-        capacity = self.counters.capacity() if step % CAPACITY_EVERY == 0 else None
-        if capacity is not None:
-            values["Memory/capacity_MB"] = capacity / MB
+        if step % CAPACITY_EVERY == 0:
+            self._record_capacity(values)
         if self._machine.due():
             values |= self._machine.sample()
         # `take_request` clears the request, so call it last, and only if a snapshot can be written.
@@ -185,6 +197,15 @@ class _MemoryInstruments:
             try_optional(self._waiting, lambda: self._history.dump(path, keep=keep_count))
         if self._capture.enabled:
             self._capture.end(step)
+
+    def _record_capacity(self, values: dict[str, float]) -> None:
+        now = time.monotonic()
+        # Unknown until a GPU is initialized.
+        if self._capacity is None or now >= self._next_capacity:
+            self._next_capacity = now + CAPACITY_SECONDS
+            self._capacity = self.counters.capacity()
+        if self._capacity is not None:
+            values["Memory/capacity_MB"] = self._capacity / MB
 
     def close(self) -> None:
         if self._tensors is not None:
