@@ -57,9 +57,9 @@ class Verdict:
         # On a CPU, reading both values takes less time than one operation. item() would give the interpreter's lock to
         # the writer thread in between.
         if self._probe.is_cpu and (norm is None or norm.is_cpu):
-            probe: Any = self._probe.tolist()
-            length: Any = 0.0 if norm is None else norm.tolist()
-            finite = math.isfinite(probe) and math.isfinite(length)
+            probe: Any = self._probe
+            length: Any = norm
+            finite = math.isfinite(probe.tolist()) and (norm is None or math.isfinite(length.tolist()))
             return _ALLOWED if finite else torch.ones_like(_ALLOWED)
         if norm is not None and norm.is_cuda and (norm.device, norm.dtype) == (self._probe.device, self._probe.dtype):
             # norm + 0 * (probe - norm), in one launch.

@@ -4,7 +4,7 @@ import time
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -208,7 +208,8 @@ class HostRows(_WaitingRows):
             TypeError: if a tensor is complex; the row is not added.
         """
         # As item(), which would give the interpreter's lock to the writer thread in between, up to once per value.
-        self._values.fromlist([value.tolist() for value in device_values.values()])
+        scalars = cast("Iterable[Any]", device_values.values())
+        self._values.fromlist([scalar.tolist() for scalar in scalars])
         self._heads.add(heading, tuple(device_values), host_values)
 
     def take(self) -> HostTransfer | None:

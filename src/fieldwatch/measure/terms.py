@@ -281,8 +281,8 @@ def _sum_by_reading(terms: Collection[Term]) -> Tensor | None:
             return None
         weights.append(number)
         # As item(), which would give the interpreter's lock to the writer thread in between.
-        read: Any = value.tolist()
-        values.append(read)
+        scalar: Any = value
+        values.append(scalar.tolist())
     if not values:
         return None
     # Products and sums of two float32 in double precision, rounded to float32, are those of float32 arithmetic.
