@@ -272,7 +272,7 @@ def _joined(frames: list[Tensor]) -> UInt8[Tensor, "frames 3 height width"]:
 
 
 def _video_reader() -> "type[VideoFile]":
-    # At first use: a folder of frames and the built-in clip need no FFmpeg.
-    from fieldwatch.recon.data.video_file import VideoFile  # noqa: PLC0415
+    # A folder of frames and the built-in clip need no FFmpeg.
+    from fieldwatch.recon.data.video_file import VideoFile  # noqa: PLC0415  at first use
 
     return VideoFile
