@@ -13,15 +13,15 @@ from fieldwatch.recon.pipelines.splats.meshing.surface import OpaqueGaussians
 NORMAL = torch.tensor([0.0, -1.0, 0.0])
 
 
-def wall(given, noise, *, side=40):
+def wall(given, noise, *, side=40, opacity_logit=0.4):
     """Discs of a wall at y = 0, each a bit in front of or behind it, which faces the cameras at negative y."""
     steps = (torch.arange(side) + 0.5) / side * 2.4 - 1.2
     x, z = torch.meshgrid(steps, steps, indexing="ij")
     offsets = noise * torch.randn(side * side, generator=torch.Generator().manual_seed(3))
     places = torch.stack([x.flatten(), offsets, z.flatten()], -1)
     rows = given.discs(NORMAL.expand_as(places).contiguous(), places, 0.06)
-    # Opacities of 0.6, so that several discs share a pixel.
-    return rows._replace(opacity_logits=torch.full((side * side,), 0.4))
+    # Opacities of 0.6 by default, so that several discs share a pixel.
+    return rows._replace(opacity_logits=torch.full((side * side,), opacity_logit))
 
 
 def depths_of(given, rows, mask_of=lambda _: PhotoMask()):
@@ -58,6 +58,19 @@ def test_a_pixel_that_shows_two_surfaces_has_the_depth_of_one(given) -> None:
     # A mean of ball and wall would lie between them.
     between = torch.minimum(ball, points[:, 1].abs()) > 0.06
     assert between.double().mean() < 0.01
+
+
+@pytest.mark.parametrize(("opacity_logit", "shown"), [(-3.0, True), (-4.5, False)])
+def test_a_wall_that_absorbs_less_than_half_of_the_light_is_shown_unless_it_is_fainter_still(
+    given, opacity_logit, shown
+) -> None:
+    rendered, model, scene, camera = depths_of(given, wall(given, 0.02, opacity_logit=opacity_logit))
+    (view,) = rendered
+    alpha = model.render(scene.training_views[0], degree=0).alpha
+    assert alpha.max() < 0.5
+    assert bool((view.depth > 0).any()) == shown
+    if shown:
+        assert errors(view.depth, camera).mean() < 0.02
 
 
 def test_masked_pixels_are_unknown_and_the_background_is_empty(given) -> None:

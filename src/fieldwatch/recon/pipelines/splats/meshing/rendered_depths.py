@@ -19,6 +19,7 @@ from fieldwatch.recon.pipelines.splats.model import SplatModel
 from fieldwatch.recon.render import RenderOutput, View
 
 _TWO_SURFACES = 0.05  # difference between mean and median depth, relative to the median, from which a pixel shows two
+_LEAST_ALPHA = 0.3  # alpha from which a pixel shows a surface
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -28,7 +29,8 @@ class RenderedDepths:
     The depth of a pixel is the mean over the Gaussians on its ray by their share of the light: it varies smoothly on a
     plane, where the median jumps from one Gaussian to the next. Where the two differ by a twentieth, the pixel shows
     two surfaces, one behind the edge of the other, and the depth is the median, that of one of them. Unlike a level set
-    of the density, a mean needs no opaque Gaussians, so that all count.
+    of the density, a mean needs no opaque Gaussians, so that all count. Nor does it need a pixel that absorbs half of
+    the light: in front of a black background, surfaces as dark as that stay transparent.
 
     Attributes:
         gaussians: means, quaternions, scales and opacities.
@@ -120,12 +122,14 @@ class RenderedDepths:
         if median is None:
             raise AssertionError("the rasterizer returned no median depth although it was requested")
         mean = output.expected_depth()
-        one_surface = (mean - median).abs() <= _TWO_SURFACES * median
-        usable = self.mask_of(number).usable
+        has_median = output.alpha > OPAQUE
+        two_surfaces = has_median & ((mean - median).abs() > _TWO_SURFACES * median)
+        depth = torch.where(two_surfaces, median, mean)
         # The median may lie behind the camera, on the plane of a Gaussian that is seen edge-on.
-        shown = (output.alpha > OPAQUE) & (median > 0)
+        shown = torch.where(has_median, median > 0, (output.alpha > _LEAST_ALPHA) & (mean > 0))
+        usable = self.mask_of(number).usable
         shown = shown if usable is None else shown & usable
-        return torch.where(shown, torch.where(one_surface, mean, median), 0.0)
+        return torch.where(shown, depth, 0.0)
 
 
 def _positions(model: SplatModel) -> Float64[np.ndarray, "n 3"]:
