@@ -144,13 +144,18 @@ def of_solids(scene: SolidScene) -> Look:
     return look
 
 
-def of_mesh(path: Path) -> Look:
-    """Return the renderer of a mesh, y up, that fills the unit ball; lit and textured like the solids."""
+def in_unit_ball(path: Path) -> MeshScene:
+    """Return a mesh of a file, y up, turned upright and scaled to fill the unit ball."""
     mesh = read_mesh(path)
     upright = torch.tensor([[1.0, 0.0, 0.0], [0.0, 0.0, -1.0], [0.0, 1.0, 0.0]], dtype=torch.float64)
     turned = torch.from_numpy(np.asarray(mesh.vertices)).double() @ upright.T
     vertices = transform_points(torch.linalg.inv(unit_sphere_of(turned)), turned)
-    scene = MeshScene(vertices, torch.from_numpy(np.asarray(mesh.faces)).long(), shading="smooth")
+    return MeshScene(vertices, torch.from_numpy(np.asarray(mesh.faces)).long(), shading="smooth")
+
+
+def of_mesh(path: Path) -> Look:
+    """Return the renderer of a mesh, y up, that fills the unit ball; lit and textured like the solids."""
+    scene = in_unit_ball(path)
 
     def look(camera: Camera) -> Seen:
         samples = 2
