@@ -76,7 +76,7 @@ def test_a_loader_that_drops_its_only_batch_is_told(tmp_path, capsys):
 def test_an_empty_source_is_told_if_the_loop_went_on_to_its_evaluation(tmp_path):
     train(tmp_path, [], evaluate=True)
     (finding,) = examine(tmp_path, GENERAL)
-    assert (finding.rule, "nothing to iterate over" in finding.message) == ("NoSteps", True)
+    assert (finding.rule, "loader" in finding.message) == ("NoSteps", False)
 
 
 def test_a_run_that_is_only_opened_leaves_no_run(tmp_path):
