@@ -16,6 +16,8 @@ from .set_h import healthy as healthy_h
 from .set_h import plants as plants_h
 from .set_i import healthy as healthy_i
 from .set_i import plants as plants_i
+from .set_j import healthy as healthy_j
+from .set_j import plants as plants_j
 
 PLANTS: dict[str, tuple[Plant, ...]] = {
     "a": plants_a.PLANTS,
@@ -27,6 +29,7 @@ PLANTS: dict[str, tuple[Plant, ...]] = {
     "g": plants_g.PLANTS,
     "h": plants_h.PLANTS,
     "i": plants_i.PLANTS,
+    "j": plants_j.PLANTS,
     "s": set_s.PLANTS,
     "t": set_t.PLANTS,
 }
@@ -40,6 +43,7 @@ HEALTHY: dict[str, tuple[Healthy, ...]] = {
     "g": healthy_g.HEALTHY,
     "h": healthy_h.HEALTHY,
     "i": healthy_i.HEALTHY,
+    "j": healthy_j.HEALTHY,
     "s": set_s.HEALTHY,
     "t": set_t.HEALTHY,
 }
