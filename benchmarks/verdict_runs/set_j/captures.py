@@ -61,7 +61,9 @@ def _shot(camera: Camera, *, still: bool) -> tuple[Array, Array, Array]:
         closer = (at > 0) & (at < distance)
         distance = np.where(closer, at, distance)
         out = (origin + np.where(closer, at, 0)[:, None] * rays - np.array(place)) / radius
-        glaze = 0.5 + 0.25 * np.sin(5 * out[:, :1] + 4 * out[:, 2:] + kind) + 0.2 * np.cos(2.1 * np.arange(3) + 1.7 * kind)
+        glaze = (
+            0.5 + 0.25 * np.sin(5 * out[:, :1] + 4 * out[:, 2:] + kind) + 0.2 * np.cos(2.1 * np.arange(3) + 1.7 * kind)
+        )
         colors = np.where(closer[:, None], glaze, colors)
         far &= ~closer
     return origin + distance[:, None] * rays, np.clip(colors, 0, 1), far

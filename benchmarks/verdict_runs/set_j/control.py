@@ -259,7 +259,7 @@ def apprentice(
     heat: float = 2.0,
     total: int = 400,
 ) -> float:
-    """Teach a small network by a large one, on unlabeled rows that come from one source at a time; returns its accuracy.
+    """Teach a small network by a large one, on rows of few kinds at a time; returns its accuracy.
 
     Args:
         folder: run folder.
@@ -279,9 +279,7 @@ def apprentice(
     x, y = rows(1500)
     order = y.argsort()
     held_x, held_y = rows(500)
-    teacher = nn.Sequential(
-        nn.Linear(12, 96), nn.BatchNorm1d(96), nn.ReLU(), nn.Dropout(0.3), nn.Linear(96, 8)
-    )
+    teacher = nn.Sequential(nn.Linear(12, 96), nn.BatchNorm1d(96), nn.ReLU(), nn.Dropout(0.3), nn.Linear(96, 8))
     first = torch.optim.Adam(teacher.parameters(), lr=3e-3)
     for _ in range(200):
         some = torch.randint(len(x), (64,))

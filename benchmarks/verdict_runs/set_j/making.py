@@ -14,9 +14,7 @@ from verdict_runs.supervised import NO_SINKS
 def energy_distance(first: Tensor, second: Tensor) -> float:
     """Return the energy distance of two clouds of points."""
     return float(
-        2 * torch.cdist(first, second).mean()
-        - torch.cdist(first, first).mean()
-        - torch.cdist(second, second).mean()
+        2 * torch.cdist(first, second).mean() - torch.cdist(first, first).mean() - torch.cdist(second, second).mean()
     )
 
 
@@ -173,9 +171,7 @@ class Denoiser(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.kinds = nn.Embedding(5, 16)
-        self.net = nn.Sequential(
-            nn.Linear(2 + 16 + 8, 96), nn.SiLU(), nn.Linear(96, 96), nn.SiLU(), nn.Linear(96, 2)
-        )
+        self.net = nn.Sequential(nn.Linear(2 + 16 + 8, 96), nn.SiLU(), nn.Linear(96, 96), nn.SiLU(), nn.Linear(96, 2))
 
     def forward(self, x: Tensor, level: Tensor, kind: Tensor) -> Tensor:
         """Return the noise."""
@@ -282,9 +278,7 @@ def jingle(
         pitch, phase, loud = torch.rand(3, generator=draw).tolist()
         sound = sound + (0.3 + loud) * (2 * math.pi * (10 + 70 * pitch) * time + 6.28 * phase).sin() / 2
     paces = math.pi * 2.0 ** torch.arange(octaves)
-    net = nn.Sequential(
-        nn.Linear(2 * octaves, 96), nn.ReLU(), nn.Linear(96, 96), nn.ReLU(), nn.Linear(96, 1)
-    )
+    net = nn.Sequential(nn.Linear(2 * octaves, 96), nn.ReLU(), nn.Linear(96, 96), nn.ReLU(), nn.Linear(96, 1))
     adam = torch.optim.Adam(net.parameters(), lr=lr)
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(adam, total)
     dtype = getattr(torch, kind)

@@ -1,6 +1,7 @@
 """Plants and healthy runs of the pipelines in set j: wrong photos, cameras, maps, frames and flags."""
 
 import dataclasses
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from PIL import Image
 from verdict_runs import scenes
 from verdict_runs.cases import Healthy, Plant
 from verdict_runs.commands import NORMALS, SPLATS, VIDEO, Command, spot_normals
-from verdict_runs.phrases import ALL, SETTINGS, SMALL, fault
+from verdict_runs.phrases import ALL, LOUD, SETTINGS, fault
 from verdict_runs.scenes import Spoil, normal_files, photos_of
 
 from .captures import HELD_OUT, fair_frames, pear_normals, terrace
@@ -44,7 +45,7 @@ def training_photos(change: Callable[[Array, int], Array]) -> Spoil:
 def read_line_by_line(pixels: Array, index: int) -> Array:
     """Shift each row of a photo a little more than the one above it, as where the camera moves while it reads them."""
     height = len(pixels)
-    pace = (0.4, -0.4, 0.25, -0.25)[index % 4]
+    pace = (0.8, -0.8, 0.6, -0.6)[index % 4]
     rows = [np.roll(row, round(pace * (i - height / 2)), 0) for i, row in enumerate(pixels)]
     return np.stack(rows)
 
@@ -106,13 +107,13 @@ def training_frames(change: Callable[[Array, int], Array]) -> Spoil:
 
 
 def held_the_other_way(pixels: Array, index: int) -> Array:
-    """Turn the frames of every second stretch of two by half a turn, as the phone was turned and the notes were lost."""
+    """Turn two frames of four by half a turn, as where the phone was turned and its notes were lost."""
     return pixels[::-1, ::-1] if index // 2 % 2 else pixels
 
 
 def planes_swapped(pixels: Array, index: int) -> Array:
     """Exchange the two planes of color of every second frame, as of two cameras with one decoder."""
-    if index % 2 == 0:
+    if index % 2:
         return pixels
     parts = Image.fromarray(pixels).convert("YCbCr").split()
     return np.asarray(Image.merge("YCbCr", (parts[0], parts[2], parts[1])).convert("RGB"))
@@ -122,9 +123,9 @@ TERRACE = Command(
     pipeline="splats",
     words=f"{SPLATS} --growth-cap 1400 --schedule-scale 0.05 --regularization none",
     write=terrace(24, 36, 720),
-    good=18.0,
+    good=17.0,
 )
-FEW_POINTS = dataclasses.replace(TERRACE, write=terrace(24, 36, 96))
+FEW_POINTS = dataclasses.replace(TERRACE, write=terrace(24, 36, 96), good=15.0)
 PEAR = Command(
     pipeline="normals", words=f"{NORMALS} --steps 90", write=pear_normals(9, 26, "--elevations 35 -20 10"), good=-5.0
 )
@@ -133,8 +134,6 @@ FAIR = Command(pipeline="video", words=f"{VIDEO} --epochs 45", write=fair_frames
 
 def _turned_instead(scene: Path) -> None:
     """Write the photos anew, of pots that were turned before the camera."""
-    import shutil  # noqa: PLC0415
-
     shutil.rmtree(scene)
     terrace(24, 36, 720, turned=True)(scene)
 
@@ -196,10 +195,12 @@ PIPELINES: tuple[Plant, ...] = (
         ),
         world_from_camera,
     ),
+    # Nothing is said of what is outside: https://github.com/nerfstudio-project/nerfstudio/issues/1498
     PEAR.flagged(
         "pear rays inside the masks alone",
         fault(SETTINGS, r"inside|outside|mask|background|rays|silhouette|empty", r"--inside"),
-        "--inside 1.0 --first-levels 1 --levels-by 60000",
+        "--inside 0.999",
+        good=-3.2,
     ),
     # Frames of a phone that was turned: https://github.com/apple/ARKitScenes/issues/10
     FAIR.spoilt(
@@ -221,22 +222,24 @@ PIPELINES: tuple[Plant, ...] = (
         ),
         training_frames(planes_swapped),
     ),
-    # A flag of the original scripts that nobody reported, but that sounds harmless.
+    # A weight of the semantic term that is right for another loss, which nobody reported.
     FAIR.flagged(
-        "fair frames shuffled for the split",
-        fault(SETTINGS, rf"shuffl|order|time|between|neighbou?r|{SMALL}", r"--shuffle-data|shuffl"),
-        "--shuffle-data",
+        "fair meaning before pixels",
+        fault(SETTINGS, rf"{LOUD}|semantic|clip_loss|embedding|term", r"--clip-loss-weight|--pixel-weight|weight"),
+        "--clip-loss-weight 30",
+        also="--pixel-loss-warmup-epochs 0",
     ),
 )
 
 HEALTHY_PIPELINES: tuple[Healthy, ...] = (
     TERRACE.healthy("terrace"),
-    dataclasses.replace(TERRACE, write=scenes.plush_scene, words=f"{TERRACE.words} --longer-side 36", good=14.0).healthy(
-        "plush toy with color transforms and relocation", more="--exposure --growth mcmc"
-    ),
+    dataclasses.replace(
+        TERRACE, write=scenes.plush_scene, words=f"{TERRACE.words} --longer-side 36", good=14.0
+    ).healthy("plush toy with color transforms and relocation", more="--exposure --growth mcmc"),
     PEAR.healthy("pear"),
-    dataclasses.replace(PEAR, words=f"{NORMALS} --steps 100", write=spot_normals(11, 28, "--elevations 20 -25"), good=-13.0)
-    .healthy("spot by robust differences", more="--normal-norm l2"),
+    dataclasses.replace(
+        PEAR, words=f"{NORMALS} --steps 100", write=spot_normals(11, 28, "--elevations 20 -25"), good=-13.0
+    ).healthy("spot by robust differences", more="--normal-norm l2"),
     FAIR.healthy("fair"),
     dataclasses.replace(FAIR, write=scenes.bunny_frames(16, (48, 24), 8), good=20.0).healthy(
         "hare of later frames, without a semantic loss", more="--clip-loss-weight 0"

@@ -1,4 +1,4 @@
-"""Strangers' loops on rows: warblers, a bakery, an orchestra, a tramway, jobs of an archive, a dashboard, gyroscopes."""
+"""Strangers' loops on rows: warblers, a bakery, an orchestra, a tramway, an archive, a dashboard, gyroscopes."""
 
 import copy
 import itertools

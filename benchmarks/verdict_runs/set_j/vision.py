@@ -1,4 +1,4 @@
-"""Strangers' loops on pictures: semaphore signals, puppets, sonar strips of fish, and a mosaic on a body learned before."""
+"""Strangers' loops on pictures: semaphore signals, puppets, sonar strips, and a mosaic on a body learned before."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from verdict_runs.supervised import NO_SINKS
 
 
 def signalers(count: int, draw: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Return pictures of signalers, shape [count, 1, 12, 12], whose arm points up, level or down, to one of two sides."""
+    """Return pictures, shape [count, 1, 12, 12], of people whose arm points up, level or down to one of two sides."""
     kind = torch.randint(6, (count,), generator=draw)
     y, x = torch.meshgrid(torch.arange(12.0), torch.arange(12.0), indexing="ij")
     place = 5.5 + 0.7 * torch.randn(count, 1, 1, generator=draw)
@@ -123,7 +123,7 @@ JOINTS = 5
 
 
 def dolls(count: int, draw: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Return pictures of puppets that face us, shape [count, 1, 16, 16], and their joints from -1 to 1, shape [count, 5, 2]."""
+    """Return pictures of puppets that face us, shape [count, 1, 16, 16], and their joints, shape [count, 5, 2]."""
     center = 0.15 * torch.randn(count, 2, generator=draw)
     joints = torch.tensor([[0.0, -0.6], [0.45, -0.1], [-0.45, -0.1], [0.25, 0.6], [-0.25, 0.6]])
     joints = joints + center[:, None] + 0.1 * torch.randn(count, JOINTS, 2, generator=draw)
@@ -215,10 +215,9 @@ def puppets(
             run.track(smooth=smooth)
         run.resume()
         for _ in range(loader.epoch, epochs):
-            for pictures, joints in loader:
+            for seen, told in loader:
                 step = run.begin_step(total=epochs * len(loader))
-                if over != "never":
-                    pictures, joints = turned_over(pictures, joints)
+                pictures, joints = (seen, told) if over == "never" else turned_over(seen, told)
                 loss = functional.mse_loss(finder(pictures), joints)
                 adam.zero_grad()
                 loss.backward()
@@ -309,9 +308,7 @@ def sonar(
             truth = fish[rows][:, None, None]
             score, shift = heads(x[rows])
             hit = (overlap(anchors, truth) > 0.5).float()
-            wanted = torch.stack(
-                [(truth[..., 0] - anchors[..., 0]) / 4, (truth[..., 1] / anchors[..., 1]).log()], -1
-            )
+            wanted = torch.stack([(truth[..., 0] - anchors[..., 0]) / 4, (truth[..., 1] / anchors[..., 1]).log()], -1)
             each = functional.binary_cross_entropy_with_logits(score, hit, reduction="none")
             if focus:
                 each = each * (1 - (-each.detach()).exp()) ** focus * 4

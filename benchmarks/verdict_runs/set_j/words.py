@@ -115,7 +115,7 @@ LETTERS = 16
 
 
 def counted(count: int, length: int, draw: torch.Generator, *, spoken: bool) -> Tensor:
-    """Return texts whose letters go on by 1, 3, 5 or 7; a word (16 to 19) at the beginning tells by how many, if spoken."""
+    """Return texts whose letters go on by 1, 3, 5 or 7; if spoken, a word before them (16 to 19) tells by how many."""
     kind = torch.randint(4, (count, 1), generator=draw)
     first = torch.randint(LETTERS, (count, 1), generator=draw)
     text = (first + (2 * kind + 1) * torch.arange(length)).remainder(LETTERS)
