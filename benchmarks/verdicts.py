@@ -18,7 +18,8 @@ Rules have been tuned on all of these sets. Sets a and b have the same faults wi
 magnitudes. Sets c to i are in other fields, by authors who did not know the rules; each judged the rules before they
 were tuned on it, and what is stored of it is from then: use ``--write`` for a new set only. Set s has results that
 stand still, set t faults that rules learned to tell later. ``python -m verdict_runs.harm --set h`` trains a set without
-asking for verdicts, and says which of its faults do harm. Each fault of set i follows a report in public.
+asking for verdicts, and says which of its faults do harm. Each fault of sets i and j follows a report in public, as
+far as one was found; ``verdict_runs/set_j/plants.py`` also declares which faults need knowledge of what the data mean.
 """
 
 import argparse

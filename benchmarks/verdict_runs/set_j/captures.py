@@ -29,13 +29,8 @@ def _sky(rays: Array) -> Array:
     return np.stack([0.55 + wave, 0.6 + 0.25 * z, 0.7 + 0.2 * z - wave], 1)
 
 
-def _shot(camera: Camera, *, still: bool) -> tuple[Array, Array, Array]:
-    """Return where the rays of a camera end, the colors there, and which of them end far away.
-
-    Args:
-        camera: camera.
-        still: whether what is far away turns with the camera.
-    """
+def _shot(camera: Camera) -> tuple[Array, Array]:
+    """Return where the rays of a camera end, and the colors there."""
     pose = camera.world_from_camera.double().numpy()
     y, x = np.mgrid[0 : camera.height, 0 : camera.width] + 0.5
     local = np.stack([(x - camera.cx) / camera.fx, (y - camera.cy) / camera.fy, np.ones_like(x)], -1).reshape(-1, 3)
@@ -43,8 +38,7 @@ def _shot(camera: Camera, *, still: bool) -> tuple[Array, Array, Array]:
     rays = local @ pose[:3, :3].T
     origin = pose[:3, 3]
     distance = np.full(len(rays), 6.0)
-    colors = _sky(local[:, [2, 0, 1]] if still else rays)
-    far = np.ones(len(rays), bool)
+    colors = _sky(rays)
     # A ray that does not fall gets a floor behind the far end.
     down = np.where(rays[:, 2] < -1e-6, -origin[2] / np.minimum(rays[:, 2], -1e-6), 99.0)
     floor = origin + down[:, None] * rays
@@ -52,7 +46,6 @@ def _shot(camera: Camera, *, still: bool) -> tuple[Array, Array, Array]:
     checker = 0.55 + 0.25 * np.tanh(4 * np.sin(5 * floor[:, 0]) * np.sin(5 * floor[:, 1]))
     distance = np.where(on_floor, down, distance)
     colors = np.where(on_floor[:, None], checker[:, None] * np.array([0.9, 0.8, 0.7]), colors)
-    far &= ~on_floor
     for kind, (*place, radius) in enumerate(POTS):
         away = origin - np.array(place)
         along = rays @ away
@@ -65,18 +58,16 @@ def _shot(camera: Camera, *, still: bool) -> tuple[Array, Array, Array]:
             0.5 + 0.25 * np.sin(5 * out[:, :1] + 4 * out[:, 2:] + kind) + 0.2 * np.cos(2.1 * np.arange(3) + 1.7 * kind)
         )
         colors = np.where(closer[:, None], glaze, colors)
-        far &= ~closer
-    return origin + distance[:, None] * rays, np.clip(colors, 0, 1), far
+    return origin + distance[:, None] * rays, np.clip(colors, 0, 1)
 
 
-def terrace(views: int, size: int, points: int, *, turned: bool = False) -> Spoil:
+def terrace(views: int, size: int, points: int) -> Spoil:
     """Return what writes photos of pots on a terrace as a COLMAP folder.
 
     Args:
         views: number of photos.
         size: width and height of them.
         points: number of points.
-        turned: whether the pots were turned before the camera, instead of the camera being carried around them.
     """
 
     def write(folder: Path) -> None:
@@ -98,17 +89,15 @@ def terrace(views: int, size: int, points: int, *, turned: bool = False) -> Spoi
             )
 
         def read(index: int) -> PhotoPixels:
-            _, colors, _ = _shot(cameras[index], still=turned and index % HELD_OUT > 0)
+            _, colors = _shot(cameras[index])
             return PhotoPixels(image=torch.from_numpy(np.rint(255 * colors).astype(np.uint8).reshape(size, size, 3)))
 
         draw = np.random.default_rng(points)
         places: list[Array] = []
         paints: list[Array] = []
         for camera in cameras:
-            hit, color, far = _shot(camera, still=False)
+            hit, color = _shot(camera)
             picked = draw.choice(len(hit), points // views, replace=False)
-            if turned:
-                picked = picked[~far[picked]]
             places.append(hit[picked] + 0.01 * draw.normal(size=(len(picked), 3)))
             paints.append(color[picked])
         photos = PhotoSet(

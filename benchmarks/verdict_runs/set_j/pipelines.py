@@ -1,7 +1,6 @@
 """Plants and healthy runs of the pipelines in set j: wrong photos, cameras, maps, frames and flags."""
 
 import dataclasses
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -132,23 +131,7 @@ PEAR = Command(
 FAIR = Command(pipeline="video", words=f"{VIDEO} --epochs 45", write=fair_frames(16), good=20.0)
 
 
-def _turned_instead(scene: Path) -> None:
-    """Write the photos anew, of pots that were turned before the camera."""
-    shutil.rmtree(scene)
-    terrace(24, 36, 720, turned=True)(scene)
-
-
 PIPELINES: tuple[Plant, ...] = (
-    # An object on a turntable before a background that stands still: https://github.com/colmap/colmap/issues/2576
-    TERRACE.spoilt(
-        "terrace pots turned, not the camera",
-        fault(
-            ALL,
-            r"photo|background|inconsisten|differ|mask|still|moving|float|view",
-            r"background|mask|photo|turn|crop|exclude|capture|still",
-        ),
-        _turned_instead,
-    ),
     # Rows are read one after the other: https://github.com/SpectacularAI/3dgs-deblur/issues/11
     TERRACE.spoilt(
         "terrace rows read in passing",
