@@ -53,6 +53,7 @@ COMMANDS = {
     "video_between_long": ["video_between.py", "--epochs", "240", "--only", "bunny", "--motions", "curved"],
     "video_between_more": ["video_between.py", "--only", "builtin", "rotation", "other"],
     "video_codecs": ["video_codecs.py", "--seconds", "120", "--only", "builtin"],
+    "video_codecs_long": ["video_codecs.py", "--seconds", "600", "--only", "bunny", "film"],
     "normals_mesh": ["normals_quality.py", "--mesh", SPOT],
     "normals_poses": ["normals_quality.py", "--mesh", SPOT, "--poses"],
     "splats_photos": ["splats_quality.py", "--scene", PLUSH],
