@@ -373,7 +373,7 @@ GUARDING = (
         name="rates are not checked",
         breaks="a learning rate that is NaN does not refuse the update",
         file="guard/state.py",
-        edits=(("                    if not math.isfinite(value):\n", "                    if value < 0:\n"),),
+        edits=(("                elif not math.isfinite(value):\n", "                elif value < 0:\n"),),
         trial="injections mid",
         rows=("P8 mid",),
     ),

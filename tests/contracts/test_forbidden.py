@@ -72,12 +72,16 @@ WIDE_HANDLERS = {
 
 # Rooms on the path of every step, and the host reads there that are allowed: (file, function), why.
 HOT_ROOMS = ("measure/", "guard/", "run/")
-HOST_READS = {"item", "cpu"}
+HOST_READS = {"item", "cpu", "tolist"}
 ALLOWED_READS = {
     ("run/run_record.py", "histogram"): "an explicit call of the loop, not part of a step",
     ("guard/verdict.py", "refused"): "of a scalar on a CPU only: there is nothing to wait for",
     ("measure/terms.py", "_sum_by_reading"): "of scalars on a CPU only, which the record reads at the end of the step",
     ("measure/ring.py", "write"): "of scalars on a CPU only, in HostRows; the ring of a GPU is not read",
+    ("guard/spikes.py", "_read_state"): "of arrays of the record, in the writer thread",
+    ("guard/spikes.py", "_split"): "of arrays of the record, in the writer thread",
+    ("guard/spikes.py", "state"): "of arrays of the record, for a checkpoint",
+    ("run/crash.py", "_write_rows"): "of arrays of the record, after a crash",
 }
 
 

@@ -56,7 +56,7 @@ class Verdict:
         """
         # On a CPU, reading both values takes less time than one operation. item() would give the interpreter's lock to
         # the writer thread in between.
-        if self._probe.is_cpu and (norm is None or norm.is_cpu):
+        if reading_is_free(self._probe) and (norm is None or reading_is_free(norm)):
             probe: Any = self._probe
             length: Any = norm
             finite = math.isfinite(probe.tolist()) and (norm is None or math.isfinite(length.tolist()))

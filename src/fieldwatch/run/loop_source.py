@@ -285,8 +285,7 @@ def _facts(name: str, loader: "DataLoader[Any]") -> dict[str, Any] | None:
     try:
         batches = len(loader)
         rows = len(cast("Any", loader.dataset))
-    # A stream has no length, and a data set of the user may raise anything.
-    except Exception:  # noqa: BLE001
+    except Exception:  # noqa: BLE001  user code: a stream has no length, and a data set may raise anything
         return None
     return {
         "name": name,
