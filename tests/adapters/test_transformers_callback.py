@@ -133,8 +133,12 @@ def test_terms_are_recorded_and_nan_is_refused_and_told(tmp_path):
 
 def test_a_folder_with_a_training_is_not_started_over(tmp_path):
     fit(tmp_path / "output", tmp_path / "run")
+    before = signal.getsignal(signal.SIGTERM)
+    files = sorted(tmp_path.rglob("*"))
     with pytest.raises(InputError, match="resume_from_checkpoint"):
         fit(tmp_path / "output", tmp_path / "run", resume=False)
+    assert signal.getsignal(signal.SIGTERM) is before
+    assert sorted(tmp_path.rglob("*")) == files
 
 
 def test_the_trainer_decides_when_to_save(tmp_path):

@@ -91,6 +91,8 @@ class TransformersCallback(TrainerCallback):
         if state.global_step:
             self.run.resume(step=state.global_step)
         elif self.run.checkpoints.steps():
+            # The Trainer tells no callback that it fails: until the process ends, the run would handle its signals.
+            self._loop.finish()
             raise InputError(
                 f"{self.run.folder} holds a training, but the Trainer starts a new one: write "
                 "trainer.train(resume_from_checkpoint=watch.resume(arguments.output_dir)), or choose another folder"

@@ -223,7 +223,11 @@ class _SignalListener:
             if self._closing.is_set():
                 return
         self._arrived()
+        reader.setblocking(False)
         while not self._closing.wait(_POKE_SECONDS):
+            # Read on: the interpreter may complain of each signal, such as the end of a child, that finds no room.
+            with contextlib.suppress(BlockingIOError):
+                reader.recv(4096)
             self._poke_main_thread()
 
 
