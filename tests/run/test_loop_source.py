@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from fieldwatch import Outputs, Run, Terms, examine
 from fieldwatch.health import GENERAL
-from fieldwatch.run import loop_facts, loop_source
+from fieldwatch.run import loop_facts, loop_source, memory
 
 QUIET = Outputs(sinks=())
 
@@ -108,6 +108,7 @@ def test_clipping_before_the_backward_pass_is_read_from_the_loop(body, found):
 
 def test_tensors_that_a_hook_keeps_are_counted_with_their_holder(tmp_path, monkeypatch):
     monkeypatch.setattr(loop_facts, "_MANY", 32)
+    monkeypatch.setattr(memory, "SAMPLE_SECONDS", 0.0)  # the loop is so fast that some parts of it would have no sample
     net = nn.Linear(8, 2048)
     sgd = torch.optim.SGD(net.parameters(), lr=1e-4)
     seen = []

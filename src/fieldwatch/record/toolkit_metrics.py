@@ -156,11 +156,7 @@ GUARD = (
         unit="",
         meaning="Largest L1 norm of any optimizer state tensor; not finite if any entry is not finite.",
     ),
-    Metric(
-        name="Guard/moments_<group>",
-        unit="",
-        meaning="The same for one group of parameters of a model whose details are spread over several steps.",
-    ),
+    Metric(name="Guard/moments_<group>", unit="", meaning="The same for one group, if details are spread over steps."),
     Metric(
         name="Guard/buffers",
         unit="",
