@@ -10,15 +10,18 @@ import numpy as np
 import torch
 from PIL import Image
 
-from fieldwatch.recon.data import solid_photos
+from fieldwatch.recon.data import PhotoSet, solid_photos
 from fieldwatch.recon.data.colmap import write_colmap
 from fieldwatch.recon.data.normal_maps import synthetic_normal_maps, write_normal_maps
+from fieldwatch.recon.data.photos import PhotoPixels
 from fieldwatch.recon.geometry import Camera
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 REAL = ROOT / "data" / "real"
 Spoil = Callable[[Path], None]
 """Changes a data set on the disk."""
+Shot = Callable[[Camera], tuple[np.ndarray, np.ndarray]]
+"""Returns where the rays of a camera end, and the colors there."""
 
 
 @dataclass(kw_only=True)
@@ -79,6 +82,43 @@ def solid_scene(views: int, size: int, points: int) -> Spoil:
         observe(folder, photos.cameras, photos.points)
 
     return write
+
+
+def write_shots(folder: Path, cameras: Sequence[Camera], shot: Shot, points: int, source: str) -> None:
+    """Write what cameras see as a COLMAP folder, with points on what they hit and their observations.
+
+    Args:
+        folder: new folder.
+        cameras: cameras of square photos.
+        shot: returns where the rays of a camera end, and the colors there.
+        points: number of points, which is also the seed of their choice.
+        source: name of the data.
+    """
+
+    def read(index: int) -> PhotoPixels:
+        _, colors = shot(cameras[index])
+        size = cameras[index].width
+        return PhotoPixels(image=torch.from_numpy(np.rint(255 * colors).astype(np.uint8).reshape(size, size, 3)))
+
+    draw = np.random.default_rng(points)
+    places: list[np.ndarray] = []
+    paints: list[np.ndarray] = []
+    for camera in cameras:
+        hit, color = shot(camera)
+        picked = draw.choice(len(hit), points // len(cameras), replace=False)
+        places.append(hit[picked] + 0.01 * draw.normal(size=(len(picked), 3)))
+        paints.append(color[picked])
+    photos = PhotoSet(
+        cameras=tuple(cameras),
+        read=read,
+        points=torch.from_numpy(np.concatenate(places).astype(np.float32)),
+        colors=torch.from_numpy(np.rint(255 * np.concatenate(paints)).astype(np.uint8)),
+        train=tuple(range(len(cameras))),
+        test=(),
+        source=source,
+    )
+    write_colmap(folder, photos)
+    observe(folder, photos.cameras, photos.points)
 
 
 def observe(scene: Path, cameras: Sequence[Camera], points: torch.Tensor) -> None:

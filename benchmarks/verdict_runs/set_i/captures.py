@@ -3,15 +3,11 @@
 from pathlib import Path
 
 import numpy as np
-import torch
 from PIL import Image
 
-from fieldwatch.recon.data import PhotoSet
-from fieldwatch.recon.data.colmap import write_colmap
-from fieldwatch.recon.data.photos import PhotoPixels
 from fieldwatch.recon.geometry import Camera, look_at
 from verdict_runs.commands import run_command
-from verdict_runs.scenes import Spoil, observe
+from verdict_runs.scenes import Spoil, write_shots
 
 Array = np.ndarray
 
@@ -88,30 +84,7 @@ def studio(views: int, size: int, points: int) -> Spoil:
                     world_from_camera=look_at(place, (0.0, 0.0, 0.6)).float(),
                 )
             )
-
-        def read(index: int) -> PhotoPixels:
-            _, colors = _shot(cameras[index])
-            return PhotoPixels(image=torch.from_numpy(np.rint(255 * colors).astype(np.uint8).reshape(size, size, 3)))
-
-        draw = np.random.default_rng(points)
-        places: list[Array] = []
-        paints: list[Array] = []
-        for camera in cameras:
-            hit, color = _shot(camera)
-            picked = draw.choice(len(hit), points // views, replace=False)
-            places.append(hit[picked] + 0.01 * draw.normal(size=(len(picked), 3)))
-            paints.append(color[picked])
-        photos = PhotoSet(
-            cameras=tuple(cameras),
-            read=read,
-            points=torch.from_numpy(np.concatenate(places).astype(np.float32)),
-            colors=torch.from_numpy(np.rint(255 * np.concatenate(paints)).astype(np.uint8)),
-            train=tuple(range(views)),
-            test=(),
-            source="studio",
-        )
-        write_colmap(folder, photos)
-        observe(folder, photos.cameras, photos.points)
+        write_shots(folder, cameras, _shot, points, "studio")
 
     return write
 

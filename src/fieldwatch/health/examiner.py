@@ -57,8 +57,7 @@ class Examiner:
         for finding in self._reported_before:
             self._is_new(finding, history)
         self._reported_before.clear()
-        found = [finding for rule in self.rules for finding in _evaluate(rule, history)]
-        findings = [with_places(finding, history) for finding in found]
+        findings = [with_places(finding, history) for rule in self.rules for finding in _evaluate(rule, history)]
         findings.sort(key=lambda finding: (finding.step, finding.rule, finding.subject))
         return [finding for finding in findings if self._is_new(finding, history)]
 

@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 
 from fieldwatch.record import Manifest, tags
 from fieldwatch.run.log import RunLog
-from fieldwatch.run.loop_source import read_loop_source
+from fieldwatch.run.loop_source import LoopSource, read_loop_source
 from fieldwatch.run.machine import device_name, machine_facts
 from fieldwatch.run.plan import RunPlan
 from fieldwatch.run.run_record import RunRecord
@@ -36,10 +36,16 @@ def record_loop_source(plan: RunPlan, record: RunRecord, log: RunLog, items: Seq
         log: its event log.
         items: names of the tracked objects.
     """
-    # A loop whose code is not to be kept is not quoted either.
-    if not plan.outputs.keep_code or plan.observer.active:
-        return
-    source = read_loop_source(items)
+    if _may_quote(plan):
+        _record(read_loop_source(items), record, log)
+
+
+def _may_quote(plan: RunPlan) -> bool:
+    """Return whether lines of the loop may be recorded: code that is not to be kept is not quoted either."""
+    return plan.outputs.keep_code and not plan.observer.active
+
+
+def _record(source: LoopSource | None, record: RunRecord, log: RunLog) -> None:
     if source is None:
         return
     known = record.history.events(tags.LOOP_SOURCE)
@@ -78,8 +84,7 @@ def describe_without_steps(plan: RunPlan, record: RunRecord, log: RunLog, tracke
     # A finished run that is opened again has no step to make.
     if not trained or plan.resuming or plan.observer.active:
         return None
-    names = tuple(tracked.items)
-    source = read_loop_source(names)
+    source = read_loop_source(tuple(tracked.items))
     empty = [] if source is None else [each for each in source.loaders if not each["batches"]]
     record.flush()
     if not empty and not record.history.names():
@@ -88,7 +93,8 @@ def describe_without_steps(plan: RunPlan, record: RunRecord, log: RunLog, tracke
     sys.stderr.write(f"fieldwatch: the run in {plan.folder} has ended without a single step: {why}\n")
     machine = machine_facts(device_name(tracked.parameters()))
     manifest = plan.description.begin(plan.folder, record, 0, None, machine)
-    record_loop_source(plan, record, log, names)
+    if _may_quote(plan):
+        _record(source, record, log)
     log.event(tags.NO_STEPS, loaders=empty)
     return manifest
 

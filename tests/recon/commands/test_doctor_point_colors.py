@@ -46,7 +46,7 @@ def masked(photos, white):
         mask[:, : round(white * width)] = 255
         return replace(photo, mask=mask)
 
-    return photos.having(read=read)
+    return photos.having(read=read, masked=True)
 
 
 def tinted(factor):

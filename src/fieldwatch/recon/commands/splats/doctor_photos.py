@@ -16,6 +16,7 @@ from fieldwatch.recon.commands.splats.doctor_colors import MOST_PHOTOS, PhotoCol
 from fieldwatch.recon.commands.splats.doctor_point_colors import color_findings, hidden_findings
 from fieldwatch.recon.commands.splats.doctor_reprojection import (
     content_findings,
+    in_picture,
     observed_points,
     reprojection_findings,
 )
@@ -259,8 +260,7 @@ def point_findings(photos: PhotoSet) -> Iterator[DataFinding]:
     in_some_photo = torch.zeros(len(points), dtype=torch.bool)
     for camera in photos.cameras:
         pixels, depth = camera.project(points.to(camera.world_from_camera))
-        limits = torch.tensor([camera.width, camera.height])
-        in_some_photo |= (depth > 0) & (pixels >= 0).all(-1) & (pixels < limits).all(-1)
+        in_some_photo |= in_picture(pixels, depth, camera.width, camera.height)
     unseen = int((~in_some_photo).sum())
     if unseen > _MAX_UNSEEN_SHARE * len(in_some_photo):
         yield DataFinding(

@@ -4,11 +4,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, UInt8
+from jaxtyping import Bool, Float, UInt8
 from torch import Tensor
 
 from fieldwatch.cli.kit import DataFinding
-from fieldwatch.recon.commands.splats.doctor_reprojection import Observed
+from fieldwatch.recon.commands.splats.doctor_reprojection import Observed, in_picture
 from fieldwatch.recon.data import PhotoSet
 from fieldwatch.recon.geometry import Camera
 
@@ -77,17 +77,16 @@ def hidden_findings(photos: PhotoSet, observed: Sequence[Observed]) -> Iterator[
         photos: the photos; at most about forty masks are read, evenly spaced.
         observed: their observations.
     """
+    # Otherwise, photos would be decoded to learn this.
+    if not photos.masked:
+        return
     by_name = {each.image.name: each for each in observed}
     shares: list[float] = []
     for i in range(0, len(photos), max(len(photos) // _MOST_MASKS, 1)):
         mask = photos[i].mask
         if mask is None or photos.names[i] not in by_name:
             continue
-        height, width = mask.shape[:2]
-        pixels, depth = photos.cameras[i].project(
-            by_name[photos.names[i]].points.to(photos.cameras[i].world_from_camera)
-        )
-        inside = (depth > 0) & (pixels >= 0).all(-1) & (pixels[:, 0] < width) & (pixels[:, 1] < height)
+        pixels, inside = _seen(by_name[photos.names[i]], photos.cameras[i], mask.shape[1], mask.shape[0])
         if int(inside.sum()) >= _LEAST:
             column, row = pixels[inside].long().unbind(-1)
             shares.append(float((mask[row, column] <= _BLACK).double().mean()))
@@ -166,8 +165,7 @@ def _dark_corners(found: Sequence[PointColors]) -> Iterator[DataFinding]:
 def _point_colors(image: UInt8[Tensor, "h w 3"], camera: Camera, observed: Observed) -> PointColors | None:
     """Return what a photo shows where it observes points; None if too few of them have a known color."""
     height, width = image.shape[:2]
-    pixels, depth = camera.project(observed.points.to(camera.world_from_camera))
-    inside = (depth > 0) & (pixels >= 0).all(-1) & (pixels[:, 0] < width) & (pixels[:, 1] < height)
+    pixels, inside = _seen(observed, camera, width, height)
     column, row = pixels[inside].long().unbind(-1)
     seen = image[row, column].double()
     known = observed.colors[inside].double()
@@ -181,3 +179,11 @@ def _point_colors(image: UInt8[Tensor, "h w 3"], camera: Camera, observed: Obser
     return PointColors(
         tint=ratio[:, [0, 2]] - ratio[:, 1:2], brightness=ratio[:, 1], away=places.square().sum(dim=-1) / 2
     )
+
+
+def _seen(
+    observed: Observed, camera: Camera, width: int, height: int
+) -> tuple[Float[Tensor, "n 2"], Bool[Tensor, "n"]]:
+    """Return where a photo of this size shows the points that it observes, and which of them it contains."""
+    pixels, depth = camera.project(observed.points.to(camera.world_from_camera))
+    return pixels, in_picture(pixels, depth, width, height)

@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 import numpy as np
 import torch
-from jaxtyping import Float, UInt8
+from jaxtyping import Bool, Float, UInt8
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -226,6 +226,11 @@ def _better_pose(model: ColmapModel, suspect: Observed, observed: Sequence[Obser
     return best if best and errors[best] < _MAX_PIXELS else ""
 
 
+def in_picture(pixels: Float[Tensor, "n 2"], depth: Float[Tensor, "n"], width: int, height: int) -> Bool[Tensor, "n"]:
+    """Return which points are in front of a camera and inside of its picture."""
+    return (depth > 0) & (pixels >= 0).all(-1) & (pixels[:, 0] < width) & (pixels[:, 1] < height)
+
+
 def content_findings(photos: PhotoSet, observed: Sequence[Observed]) -> Iterator[DataFinding]:
     """Compare the colors of points with the photos that observe them: a photo under another name shows other things.
 
@@ -375,7 +380,7 @@ def _likeness(
     pixels = pixels * size / torch.tensor([camera.width, camera.height])
     if change is not None:
         pixels = (change(2 * pixels / size - 1) + 1) / 2 * size
-    inside = (depth > 0) & (pixels >= 0).all(-1) & (pixels[:, 0] < width) & (pixels[:, 1] < height)
+    inside = in_picture(pixels, depth, width, height)
     if int(inside.sum()) < (_LEAST if change is None else max(2 * _LEAST, _INSIDE * len(inside))):
         return None
     column, row = pixels[inside].long().unbind(-1)
