@@ -1,6 +1,8 @@
 """What the source around a loop tells: the lines that findings name, loaders without a batch, clipping too early."""
 
 import ast
+import ctypes
+import gc
 import json
 import textwrap
 
@@ -109,7 +111,10 @@ def test_clipping_before_the_backward_pass_is_read_from_the_loop(body, found):
 def test_tensors_that_a_hook_keeps_are_counted_with_their_holder(tmp_path, monkeypatch):
     monkeypatch.setattr(loop_facts, "_MANY", 32)
     monkeypatch.setattr(memory, "SAMPLE_SECONDS", 0.0)  # the loop is so fast that some parts of it would have no sample
-    net = nn.Linear(8, 2048)
+    # Memory that earlier tests have freed would be used again, so that the process would not grow.
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)
+    net = nn.Linear(8, 8192)
     sgd = torch.optim.SGD(net.parameters(), lr=1e-4)
     seen = []
     net.register_forward_hook(lambda _module, _inputs, output: seen.append(output))
