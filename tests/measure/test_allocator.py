@@ -24,6 +24,7 @@ def test_on_a_cpu_a_step_records_the_resident_memory_of_the_process():
     assert taken["Memory/allocated_MB"] == pytest.approx(psutil.Process().memory_info().rss / MB, abs=4)
 
 
+@pytest.mark.machine
 def test_on_a_cpu_the_peak_is_the_larger_of_update_and_end():
     counters = AllocatorCounters(CPU)
     before = counters.take()["Memory/allocated_MB"]

@@ -106,6 +106,7 @@ def test_clipping_before_the_backward_pass_is_read_from_the_loop(body, found):
     assert [what for what, _ in loop_source._wrong_order(loop)] == found
 
 
+@pytest.mark.machine
 def test_tensors_that_a_hook_keeps_are_counted_with_their_holder(tmp_path, monkeypatch):
     monkeypatch.setattr(loop_facts, "_MANY", 8)
     monkeypatch.setattr(memory, "SAMPLE_EVERY", 1)
