@@ -1,8 +1,7 @@
 import json
-import os
+import subprocess
 
 import orjson
-import psutil
 import pytest
 
 from fieldwatch.monitor import MachineReader, read_machine
@@ -31,17 +30,24 @@ def test_a_driver_without_a_gpu_says_so(with_cards):
     assert "no GPU" in notes(read_machine(settle=0))
 
 
-def test_two_gpus_with_a_run_and_a_stranger(with_cards, nvml, running):
+@pytest.fixture
+def stranger():
+    """The pid of a process without a run. This one may still have the journal of an earlier test open."""
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:
+        yield process.pid
+
+
+def test_two_gpus_with_a_run_and_a_stranger(with_cards, nvml, running, stranger):
     folder, pid, _ = running
     with_cards(
-        nvml.card(ComputeRunningProcesses=[nvml.process(pid, 3 * GB), nvml.process(os.getpid(), GB)]),
-        nvml.card(GraphicsRunningProcesses=[nvml.process(os.getpid(), GB)]),
+        nvml.card(ComputeRunningProcesses=[nvml.process(pid, 3 * GB), nvml.process(stranger, GB)]),
+        nvml.card(GraphicsRunningProcesses=[nvml.process(stranger, GB)]),
     )
     machine = read_machine(settle=0)
     first, second = ({process.pid: process for process in gpu.processes} for gpu in machine.gpus)
     assert first[pid].run.folder == folder
-    assert first[os.getpid()].run is None
-    assert second[os.getpid()].facts.command == " ".join(psutil.Process().cmdline())
+    assert first[stranger].run is None
+    assert second[stranger].facts.command == "cat"
     assert [gpu.index for gpu in machine.gpus] == [0, 1]
     assert machine.notes == ()
 
