@@ -2,6 +2,7 @@
 
     python benchmarks/cpu_steps.py --source ../old/src                      # about ten minutes
     python benchmarks/cpu_steps.py --source ../old/src --only video --steps 200
+    python benchmarks/cpu_steps.py --source 1dd8b72        # a commit instead of a folder
 
 Each training is a command of `fieldwatch train` on built-in data with default settings, in a process of its own with
 one thread. It is stopped after some hundred steps; the first ones are not counted. Trainings of both checkouts
@@ -17,6 +18,8 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+from checkouts import source_of
 
 SOURCE = Path(__file__).resolve().parent.parent / "src"
 RUNS = {
@@ -69,15 +72,8 @@ def step_time(source: Path, words: list[str], steps: int) -> float:
     return 1e3 * json.loads(value) / steps
 
 
-def main() -> None:
-    """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--source", type=Path, required=True, help="src folder of the other checkout")
-    parser.add_argument("--steps", type=int, default=300)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--only", default="", help="part of the names of the trainings")
-    options = parser.parse_args()
-    other = options.source.resolve(strict=True)
+def compare(other: Path, options: argparse.Namespace) -> None:
+    """Print a row per training."""
     print(
         "| training | other checkout, ms/step | this one, ms/step | ratio | of each round |\n|---|---:|---:|---:|---|"
     )
@@ -89,6 +85,18 @@ def main() -> None:
         ratios = [this / that for that, this in pairs]
         each = ", ".join(f"{ratio:.2f}" for ratio in ratios)
         print(f"| {name} | {before:.2f} | {now:.2f} | {statistics.median(ratios):.2f} | {each} |", flush=True)
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--source", required=True, help="src folder of the other checkout, or a commit")
+    parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", default="", help="part of the names of the trainings")
+    options = parser.parse_args()
+    with source_of(options.source) as other:
+        compare(other, options)
 
 
 if __name__ == "__main__":

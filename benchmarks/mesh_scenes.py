@@ -1,7 +1,7 @@
 """Meshes of five scenes beside their photos, close up, made by this checkout and by another one.
 
     python benchmarks/mesh_scenes.py --photos FOLDER                      # a quarter of an hour of processor time
-    python benchmarks/mesh_scenes.py --photos FOLDER --source ../old/src  # compared with another checkout
+    python benchmarks/mesh_scenes.py --photos FOLDER --source ../old/src  # compared with another checkout, or a commit
     python benchmarks/mesh_scenes.py --only kitchen spot --keep OUT       # keep everything; make only what is missing
     python benchmarks/mesh_scenes.py --only kitchen --flags --transparency everywhere   # further flags of the training
 
@@ -32,6 +32,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
@@ -42,6 +43,7 @@ from jaxtyping import Bool, Float64, UInt8
 from PIL import Image, ImageDraw
 from scipy.ndimage import binary_fill_holes
 
+from checkouts import source_of
 from fieldwatch.recon.data import MeshScene, PhotoOptions, PhotoSet, read_colmap, read_transforms
 from fieldwatch.recon.data.solids import SolidScene, solid_cameras
 from fieldwatch.recon.geometry import Camera
@@ -501,7 +503,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", choices=tuple(SCENES), help="some of the scenes")
     parser.add_argument("--photos", type=Path, help="photos with cameras in COLMAP's layout: the scene `photos`")
-    parser.add_argument("--source", type=Path, help="src folder of another checkout")
+    parser.add_argument("--source", help="src folder of another checkout, or a commit")
     parser.add_argument("--scale", type=float, default=1.0, help="factor on the other checkout's number of steps")
     parser.add_argument("--keep", type=Path, help="folder for scenes, runs, meshes and pictures; by default temporary")
     parser.add_argument(
@@ -513,11 +515,12 @@ def main() -> None:
     if "photos" in names and chosen.photos is None:
         parser.error("expected --photos FOLDER for the scene photos")
     checkouts = [Checkout(name="this", source=OWN, flags=tuple(chosen.flags))]
-    if chosen.source is not None:
-        other = chosen.source.resolve(strict=True)
-        checkouts.insert(0, Checkout(name="other", source=other, scale=chosen.scale))
-    print(HEAD)
-    with tempfile.TemporaryDirectory() as scratch:
+    with ExitStack() as open_folders:
+        if chosen.source is not None:
+            other = open_folders.enter_context(source_of(chosen.source))
+            checkouts.insert(0, Checkout(name="other", source=other, scale=chosen.scale))
+        print(HEAD)
+        scratch = open_folders.enter_context(tempfile.TemporaryDirectory())
         folder = chosen.keep or Path(scratch)
         folder.mkdir(parents=True, exist_ok=True)
         for name in names:

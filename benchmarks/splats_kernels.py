@@ -3,6 +3,7 @@
     python benchmarks/splats_kernels.py                      # one and two threads, with the reference
     python benchmarks/splats_kernels.py --threads 1 --no-reference
     python benchmarks/splats_kernels.py --source ../old/src  # the rasterizer alone, compared with another checkout's
+    python benchmarks/splats_kernels.py --source 933e0269    # ... or with that of a commit
 
 The scene has random Gaussians in a cube in front of the camera, each a few pixels wide, and 7 channels (color, depth,
 normal). Every figure is the minimum of several runs: processor time of the calling thread with one thread, wall time
@@ -25,6 +26,7 @@ from unittest import mock
 import torch
 from torch import Tensor
 
+from checkouts import source_of
 from fieldwatch.recon.render import (
     View,
     VisibleAdam,
@@ -188,9 +190,17 @@ def around(threads: int, repeats: int) -> None:
     print(f"| torch, fused | {least(torch.optim.Adam(at.parameters, fused=True).step, repeats):.2f} |")
 
 
+BLENDING = ("fw_rank", "fw_fill", "fw_blend", "fw_blend_backward")
+"""Kernels that are compared. A checkout may lack others."""
+
+
 def library_of(source: Path) -> Callable[[], ctypes.CDLL]:
     """Return a function that returns the kernels of a src folder, whose arguments have to be those of this one."""
-    with mock.patch.object(build, "SOURCES", source / "fieldwatch/recon/render/native"):
+    declared = {name: kernels._SIGNATURES[name] for name in BLENDING}  # noqa: SLF001  those of this checkout
+    with (
+        mock.patch.object(build, "SOURCES", source / "fieldwatch/recon/render/native"),
+        mock.patch.object(kernels, "_SIGNATURES", declared),
+    ):
         library = kernels._library.__wrapped__()  # noqa: SLF001  a second one, with the declarations of the first
     return lambda: library
 
@@ -233,13 +243,14 @@ def main() -> None:
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--repeats", type=int, default=15)
     parser.add_argument("--no-reference", action="store_true")
-    parser.add_argument("--source", type=Path, help="src folder of another checkout: compare the rasterizer with it")
+    parser.add_argument("--source", help="src folder of another checkout, or a commit: compare the rasterizer with it")
     options = parser.parse_args()
     there, reason = native_available()
     if not there:
         raise SystemExit(reason)
     if options.source is not None:
-        compared(options.source.resolve(strict=True), 3 * options.repeats)
+        with source_of(options.source) as other:
+            compared(other, 3 * options.repeats)
         return
     for threads in options.threads:
         table(threads, options.repeats, reference=not options.no_reference)

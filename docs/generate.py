@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 import drawings
+import limits_page
 import public_names
 import rule_scores
 
@@ -26,6 +27,7 @@ def pages() -> dict[str, str]:
     metrics = f"{HEAD}# Metrics\n\nA metric's name is its TensorBoard tag. `<...>` stands for any name.\n\n{sections}\n"
     return {
         "docs/api.md": f"{HEAD}{public_names.page()}",
+        "docs/limits.md": f"{HEAD}{limits_page.current()}",
         "docs/metrics.md": metrics,
         "docs/rules.md": f"{HEAD}{rules.rstrip()}\n",
         "docs/pictures/rooms.svg": drawings.rooms(),
