@@ -26,6 +26,18 @@ LOOP_SOURCE = "loop_source"
 """Kind of the event with the lines of a loop: ``file``, ``line``, ``lines`` by kind, ``order`` and ``loaders``."""
 NO_STEPS = "no_steps"
 """Kind of the event of a training that was prepared and made no step: ``loaders`` without a batch, if any."""
+KEPT_WEIGHTS = "kept_weights"
+"""Kind of the event with a variable that holds the weights of a module: ``name``, ``item``, ``shared``."""
+EVALUATION_OUTPUT = "evaluation_output"
+"""Kind of the event with what a second forward of an evaluation showed: ``item``, ``random``, ``others``, ``inline``."""
+PADDING_ROWS = "padding_rows"
+"""Kind of the event with look-ups of the row of an embedding that stays 0: ``name``, ``index``, ``share``."""
+UNTRAINED_ROWS = "untrained_rows"
+"""Kind of the event with look-ups of rows of an embedding that no update has changed: ``name``, ``share``."""
+FROZEN_NORMS = "frozen_norms"
+"""Kind of the event with batch norms of frozen parts whose statistics have moved: ``item``, ``names``, ``drift``."""
+FOREIGN_GRADIENT = "foreign_gradient"
+"""Kind of the event with gradients that another loss has left in a module: ``optimizer``, ``other``, ``updates``."""
 KEPT_TENSORS = "kept_tensors"
 """Kind of the event with tensors that are alive at the end with their graphs: ``count``, ``nbytes``, ``holder``."""
 
@@ -177,6 +189,10 @@ BINARY_LOSS = Family("Forward/", "_binary_loss")
 ARGUMENT_SPREAD = Family("Forward/", "_argument_spread")
 UNIT_SPREAD = Family("Forward/", "_unit_spread")
 AVERAGE = Family("Forward/", "_average_way")
+INPUT_ROUNDED = Family("Forward/", "_input_rounded")
+EVALUATION_SEEN = Family("Forward/", "_evaluation_seen")
+WRONG_PAIRS = Family("Forward/", "_wrong_pairs")
+WRONG_SHARE = Family("Forward/", "_wrong_share")
 BASELINE = Family("Baseline/")
 """Value that a metric reaches without training: ``Baseline/Eval/psnr`` is the baseline of ``Eval/psnr``."""
 SPAN = Family("Time/")

@@ -7,15 +7,19 @@ from types import CellType, FunctionType
 from typing import cast
 
 import numpy as np
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from fieldwatch.measure import Heading
 from fieldwatch.record import Manifest, tags
+from fieldwatch.run.kept_weights import kept_weights
 from fieldwatch.run.log import RunLog
-from fieldwatch.run.loop_source import LoopSource, read_loop_source
+from fieldwatch.run.loop_checks import LoopChecks
+from fieldwatch.run.loop_source import LoopSource, read_loop_source, user_frame
 from fieldwatch.run.machine import device_name, machine_facts
 from fieldwatch.run.plan import RunPlan
 from fieldwatch.run.run_record import RunRecord
+from fieldwatch.run.step_context import StepContext
 from fieldwatch.run.tracked_objects import TrackedObjects
 
 _ALLOCATED = "Memory/allocated_MB"
@@ -97,6 +101,36 @@ def describe_without_steps(plan: RunPlan, record: RunRecord, log: RunLog, tracke
         _record(source, record, log)
     log.event(tags.NO_STEPS, loaders=empty)
     return manifest
+
+
+def record_evaluation(checks: LoopChecks, record: RunRecord, log: RunLog) -> None:
+    """Record what the checks of the loop saw of an evaluation between two steps.
+
+    Args:
+        checks: checks of the loop.
+        record: record of the run.
+        log: its event log.
+    """
+    step = log.step_index
+    found = checks.between_steps(step)
+    if found:
+        record.write(Heading("step", step, step, log.seconds), found, {})
+
+
+def record_at_end(plan: RunPlan, context: StepContext) -> None:
+    """Record what the end of a loop shows: tensors and weights that are kept, statistics that have moved.
+
+    Args:
+        plan: plan of the run.
+        context: parts of the run.
+    """
+    context.loop_checks.finish()
+    record_kept_tensors(plan, context.record, context.log)
+    frame = None if plan.observer.active else user_frame()
+    if frame is not None:
+        modules = {name: item for name, item in context.tracked.items.items() if isinstance(item, nn.Module)}
+        for facts in kept_weights(frame, modules):
+            context.log.event(tags.KEPT_WEIGHTS, **facts)
 
 
 def record_kept_tensors(plan: RunPlan, record: RunRecord, log: RunLog) -> None:

@@ -66,7 +66,7 @@ def read_loop_source(items: Sequence[str] = ()) -> LoopSource | None:
     Args:
         items: names of tracked objects, which are looked for among the variables.
     """
-    frame = _user_frame()
+    frame = user_frame()
     if frame is None:
         return None
     text = "".join(linecache.getlines(frame.f_code.co_filename, frame.f_globals))
@@ -117,7 +117,7 @@ def _noted_lines(
     return lines
 
 
-def _user_frame() -> FrameType | None:
+def user_frame() -> FrameType | None:
     """Return the innermost frame of the user's code that called the run; None if another part of the toolkit did."""
     frame: FrameType | None = inspect.currentframe()
     while frame is not None:

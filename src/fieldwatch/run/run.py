@@ -412,6 +412,7 @@ class Run:
             axis: axis that ``position`` refers to.
             position: coordinate of the values on that axis; defaults to the latest step.
         """
+        self._session.note_evaluation()
         self._session.log.record(values, axis=axis, position=position)
 
     def event(self, kind: str, **facts: Any) -> None:

@@ -25,14 +25,14 @@ from fieldwatch.run.log import RunLog
 from fieldwatch.run.loop_checks import LoopChecks
 from fieldwatch.run.loop_facts import (
     describe_without_steps,
+    record_at_end,
     record_early_end,
-    record_kept_tensors,
+    record_evaluation,
     record_loop_source,
 )
 from fieldwatch.run.machine import device_name, machine_facts
 from fieldwatch.run.memory import RunMemory
 from fieldwatch.run.micro_batches import MicroBatches
-from fieldwatch.run.observer import ObservedStep
 from fieldwatch.run.plan import RunPlan
 from fieldwatch.run.ranks import RankVote
 from fieldwatch.run.retry import Retry
@@ -154,7 +154,7 @@ class Session:
                     if self._began and not self.ended:
                         record_early_end(self.log, self._start)
                     if self.ranks.is_first and self._began:
-                        record_kept_tensors(self._plan, self.record, self.log)
+                        record_at_end(self._plan, self._context)
                         compare_with_earlier_runs(self._plan, self.record, self.log)
                     elif self.ranks.is_first and self._resumed:
                         self._manifest = describe_without_steps(self._plan, self.record, self.log, self.tracked)
@@ -298,6 +298,11 @@ class Session:
         """Call ``work`` and return its result, retrying with more micro-batches if memory runs out."""
         return self._retry(work, micro_batches, step=self._step, undo=undo)
 
+    def note_evaluation(self) -> None:
+        """Record what the checks of the loop saw of an evaluation between two steps."""
+        if self._began and self._step is None:
+            record_evaluation(self._context.loop_checks, self.record, self.log)
+
     def span(self, name: str) -> AbstractContextManager[None]:
         """Record the time of a block in ms as ``Time/<name>``."""
         return self._context.span(name)
@@ -402,7 +407,7 @@ class Session:
         # Mark the step as closed before recording it: if that fails, `close` must not record it a second time.
         self._step = None
         if self._plan.observer.active:
-            self._observe(step)
+            self._plan.observer.end_step(step.observed())
         closing = time.perf_counter()
         values = step.host_values
         values |= self.clock.take()
@@ -411,17 +416,6 @@ class Session:
         heading = Heading("step", step.index, step.index, self.log.seconds, step.samples)
         self.record.write(heading, step.device_values, values)
         self.clock.add("recording", (time.perf_counter() - closing) * 1e3)  # part of the next step's row
-
-    def _observe(self, step: Step) -> None:
-        self._plan.observer.end_step(
-            ObservedStep(
-                index=step.index,
-                values={**step.host_values, **step.device_values},
-                samples=step.samples,
-                sample_loss=step.known_sample_loss,
-                updated=step.updated,
-            )
-        )
 
     def _obey_observer(self) -> None:
         """Continue, roll back or end the run, as the observer requests."""

@@ -21,6 +21,7 @@ from fieldwatch.record.sinks import TextSink
 from fieldwatch.run.memory import SAMPLE_EVERY
 from fieldwatch.run.micro_batches import MicroBatches, cut, length_of, most_pieces, split_evenly
 from fieldwatch.run.objective import HasTerms, backpropagate, terms_of, without_graph
+from fieldwatch.run.observer import ObservedStep
 from fieldwatch.run.ranks import Shard
 from fieldwatch.run.shared_step import BatchLosses, SharedVerdict, reduce_step, trained_parameters
 from fieldwatch.run.step_context import StepContext
@@ -490,6 +491,16 @@ class Step:
     def updated(self) -> bool:
         """Whether :meth:`update` was called."""
         return self._updated
+
+    def observed(self) -> ObservedStep:
+        """Return what the step has recorded, for a replay."""
+        return ObservedStep(
+            index=self.index,
+            values={**self.host_values, **self.device_values},
+            samples=self.samples,
+            sample_loss=self._sample_loss,
+            updated=self._updated,
+        )
 
     def snapshot(self) -> StepSnapshot:
         """Return a copy of the values that the step has recorded so far."""

@@ -219,7 +219,8 @@ class EvaluationInput(HealthRule):
     def _by_column(self, history: History, item: str) -> Finding | None:
         """Return a finding if the columns have other means in evaluations, such as exchanged or missing ones."""
         name = tags.EVALUATION_INPUT_SHIFT.tag(item)
-        if name not in history or len(history[name]) < self.count:
+        # A policy that acts without chance sees other states, and the first states of a game are unlike later ones.
+        if name not in history or len(history[name]) < self.count or has_rewards(history):
             return None
         shift = float(np.nanmedian(history[name].values))
         # Two weak signs of the same fault: columns that differ somewhat, and a loss that held-out data lack.

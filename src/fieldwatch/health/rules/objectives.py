@@ -251,7 +251,8 @@ class SamplesIgnored(HealthRule):
 class NormalizedOverBatch(HealthRule):
     """The loss normalizes the outputs over the samples of a batch, not over the classes.
 
-    A warning if the result is poor at the end, otherwise a note: losses that whiten embeddings do so on purpose.
+    A warning if the result is poor at the end, otherwise a note: losses that whiten embeddings do so on purpose. A loss
+    of the distances between outputs has such a gradient by its nature, and is left out.
     """
 
     severity: ClassVar[Severity] = "note"
@@ -268,6 +269,8 @@ class NormalizedOverBatch(HealthRule):
     def __call__(self, history: History) -> tuple[Finding, ...]:
         """Return one finding per module."""
         found: list[Finding] = []
+        if history.events("compared_outputs"):
+            return ()
         for item, name in tags.CLASS_SUM.parts(history.names()).items():
             over_batch = tags.BATCH_SUM.tag(item)
             if over_batch not in history or len(history[name]) < self.count:

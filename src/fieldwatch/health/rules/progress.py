@@ -29,7 +29,7 @@ from fieldwatch.health.outcomes import (
 )
 from fieldwatch.health.rule import HealthRule
 from fieldwatch.health.thresholds import threshold
-from fieldwatch.health.window import finished, is_signed
+from fieldwatch.health.window import finished, finite_median, is_signed
 from fieldwatch.record import TOOLKIT, History, tags
 
 _LOW = 0.5
@@ -152,6 +152,8 @@ class NoProgress(HealthRule):
             return (declined,)
         fallen = loss_reduction(history)
         rewards: dict[str, Direction] = {name: judged[name] for name in judged if core_words(name) & _REWARDS}
+        if rewards and any(self._was_learned_before(history, name) for name in rewards):
+            return ()
         if rewards and all(self._never_better(history[name].values) for name in rewards):
             judged = rewards
         elif (
@@ -375,6 +377,21 @@ class NoProgress(HealthRule):
         """Return whether no evaluation was better than the first one by more than noise."""
         best = float(np.max(rewards[1:]))
         return float(rewards[0]) < 0 and best - float(rewards[0]) <= self.gain * abs(float(rewards[0]))
+
+    def _was_learned_before(self, history: History, name: str) -> bool:
+        """Return whether the returns of the training had risen by the first evaluation, which is as good as they are."""
+        evaluated = history[name]
+        for training in history.names():
+            words = name_words(training)
+            rows = history[training]
+            if not words & _RETURNS or words & _OTHER_RETURNS or len(rows) < 4 * len(evaluated):
+                continue
+            first = finite_median(rows.start.values[:5])
+            risen = mean_until(rows, float(evaluated.steps[0]), width=8) - first
+            ended = finite_median(rows.values[-max(len(rows) // 10, 5) :])
+            if risen > self.once * abs(first) and float(evaluated.values[-1]) >= ended - self.change * risen:
+                return True
+        return False
 
     def _learned(self, history: History) -> bool:
         """Return whether the first recordings of a loss of both signs are well above the last ones."""

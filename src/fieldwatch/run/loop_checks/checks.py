@@ -1,26 +1,35 @@
 """`LoopChecks`: all checks of a loop, called by its steps."""
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from fieldwatch.measure import Terms
 from fieldwatch.record import tags
 from fieldwatch.run.loop_checks.averages import AverageCheck
+from fieldwatch.run.loop_checks.embeddings import EmbeddingCheck
 from fieldwatch.run.loop_checks.evaluations import EvaluationModeCheck, RandomCheck
 from fieldwatch.run.loop_checks.forwards import FIRST, ForwardCheck, ForwardSnapshot
+from fieldwatch.run.loop_checks.frozen_norms import FrozenNorms
 from fieldwatch.run.loop_checks.leaves import LeafCheck
-from fieldwatch.run.loop_checks.loss_forms import LossFormCheck, chance_levels, floors, has_yes_no_loss
+from fieldwatch.run.loop_checks.loss_forms import (
+    LossFormCheck,
+    chance_levels,
+    compares_outputs,
+    floors,
+    has_yes_no_loss,
+)
 from fieldwatch.run.loop_checks.modes import ModeCheck
 from fieldwatch.run.loop_checks.optimizers import OptimizerCheck
 from fieldwatch.run.loop_checks.streaks import Streaks
 from fieldwatch.run.loop_checks.terms import TermCheck
 from fieldwatch.run.loop_checks.trainable import FreezeCheck, ModuleParameters
-from fieldwatch.run.loop_checks.uncleared import UnclearedGradients
+from fieldwatch.run.loop_checks.uncleared import ForeignGradients, UnclearedGradients
 from fieldwatch.run.loop_checks.untrained import (
     UntrainedCheck,
     coarse_parameters,
@@ -29,7 +38,7 @@ from fieldwatch.run.loop_checks.untrained import (
     odd_settings,
     settings_of,
 )
-from fieldwatch.run.tracked_objects import TrackedObjects
+from fieldwatch.run.tracked_objects import TrackedObjects, optimizers_in
 
 EVERY = 16
 """Number of updates between two comparisons of all parameters, which cost about 0.1 microseconds per parameter."""
@@ -54,6 +63,9 @@ class LoopChecks:
         self._frozen = FreezeCheck()
         self._optimizers = OptimizerCheck()
         self._uncleared = UnclearedGradients()
+        self._foreign = ForeignGradients()
+        self._embeddings = EmbeddingCheck()
+        self._frozen_norms = FrozenNorms()
         self._terms = TermCheck()
         self._loss_forms = LossFormCheck()
         self._leaves = LeafCheck()
@@ -71,12 +83,20 @@ class LoopChecks:
 
     def open(self) -> None:
         """Begin to look at the forwards of the tracked modules."""
-        self._forwards.open({name: item for name, item in self._tracked.items.items() if isinstance(item, nn.Module)})
+        modules = {name: item for name, item in self._tracked.items.items() if isinstance(item, nn.Module)}
+        self._forwards.open(modules)
+        self._embeddings.open(modules)
 
     def close(self) -> None:
         """Leave the modules as they were."""
         self._forwards.close()
+        self._embeddings.close()
         self._untrained.close()
+
+    def finish(self) -> None:
+        """Record what the end of a training shows."""
+        for drift in self._frozen_norms.drifts():
+            self._event(tags.FROZEN_NORMS, **drift)
 
     def begin(self, step: int, *, detailed: bool) -> None:
         """Note the index of a step that begins, and whether it records details."""
@@ -94,9 +114,17 @@ class LoopChecks:
         """Discard what was measured since the snapshot was taken."""
         self._forwards.restore(snapshot)
 
-    def evaluation(self) -> AbstractContextManager[None]:
-        """Return a context manager for an evaluation that restores the random numbers."""
-        return self._random.paused()
+    @contextmanager
+    def evaluation(self) -> Generator[None]:
+        """Look at an evaluation that restores the random numbers."""
+        self._embeddings.begin_evaluation()
+        try:
+            with self._random.paused():
+                yield
+        finally:
+            optimizers = list(optimizers_in(self._tracked.items))
+            for facts in self._embeddings.end_evaluation(optimizers):
+                self._event(tags.UNTRAINED_ROWS, **facts)
 
     def at_record(self, step: int) -> Mapping[str, Tensor]:
         """Check the evaluation whose results are being recorded, if it is one.
@@ -110,8 +138,23 @@ class LoopChecks:
         facts = self._random.at_record()
         if facts is not None:
             self._event("random_numbers", **facts)
+        return self.between_steps(step)
+
+    def between_steps(self, step: int) -> Mapping[str, Tensor]:
+        """Check an evaluation between two steps, as loops over epochs have it.
+
+        What is drawn there may be the next epoch's order, so that random numbers say nothing.
+
+        Args:
+            step: index of the last step.
+
+        Returns:
+            Values to record with the step.
+        """
         for mode in self._evaluation_modes.check(step, self._updates, self._forwards.in_train_mode()):
             self._event("evaluation_mode", **mode)
+        for answer in self._forwards.answers():
+            self._event(tags.EVALUATION_OUTPUT, **answer)
         return self._forwards.at_record()
 
     def at_terms(self, step: int, terms: Terms) -> None:
@@ -137,6 +180,8 @@ class LoopChecks:
                 self._once("chance_level", **level)
             if has_yes_no_loss(terms):
                 self._once("yes_no_loss")
+            if compares_outputs(terms):
+                self._once("compared_outputs")
 
     def _once(self, kind: str, **facts: Any) -> None:
         """Record an event of a term; a step in several pieces asks for each of them."""
@@ -176,6 +221,13 @@ class LoopChecks:
         self._updates += 1
         if not self._modes.unchanged(step):
             self._check_modes(step)
+        if self._embeddings.pending:
+            for facts in self._embeddings.padding():
+                self._event(tags.PADDING_ROWS, **facts)
+        if not self._foreign.done:
+            foreign = self._foreign.check(optimizers)
+            if foreign is not None:
+                self._event(tags.FOREIGN_GRADIENT, **foreign)
         left = self._uncleared.check(optimizers)
         values = self._forwards.at_update()
         if values:
@@ -203,6 +255,9 @@ class LoopChecks:
     def _begin(self, optimizers: Sequence[Optimizer]) -> None:
         """Record what is settled at the first update."""
         held = self._optimizers.held()
+        self._frozen_norms.begin(self._modules())
+        if torch.is_anomaly_enabled():
+            self._event("anomaly_detection")
         self._untrained.begin(self._parameters, held)
         self._averages.begin(self._modules(), held)
         frozen = frozen_output(self._parameters, held)

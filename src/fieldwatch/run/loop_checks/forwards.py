@@ -12,6 +12,8 @@ from fieldwatch.record import tags
 from fieldwatch.run.loop_checks.input_samples import SeenInputs, rows_of, sampled
 from fieldwatch.run.loop_checks.modes import depends_on_mode
 from fieldwatch.run.loop_checks.output_gradients import TargetCounts, listen, position_spread
+from fieldwatch.run.loop_checks.second_forward import ask_again
+from fieldwatch.run.loop_checks.seen_samples import SeenSamples
 from fieldwatch.run.loop_checks.simple_models import MANY, SimpleModels
 from fieldwatch.run.loop_checks.token_order import TokenOrder
 from fieldwatch.run.loop_checks.trainable import NAMED, submodules_of
@@ -123,6 +125,13 @@ class ForwardCheck:
                 probe.evaluated = {}
         return found
 
+    def answers(self) -> list[dict[str, Any]]:
+        """Return what second forwards of evaluations have shown since the last call, by module."""
+        found = [probe.facts for probe in self._probes if probe.facts is not None]
+        for probe in self._probes:
+            probe.facts = None
+        return found
+
     def in_train_mode(self) -> dict[str, list[str]]:
         """Return the modules that computed something without gradients in train mode since the last call.
 
@@ -169,6 +178,7 @@ class _Probe:
         self.used_train_mode = False
         self.trained: dict[str, Tensor] = {}
         self.evaluated: dict[str, Tensor] = {}
+        self.facts: dict[str, Any] | None = None
         self.norms_of_one: list[str] = []
         self.dependent_names: list[str] = []
         self._dependent: list[nn.Module] | None = None
@@ -178,6 +188,7 @@ class _Probe:
         self._columns: tuple[Tensor, Tensor] | None = None
         self._made: tuple[Tensor, Tensor] | None = None
         self._seen = SeenInputs()
+        self._samples = SeenSamples()
         self._order = TokenOrder()
         self._simple = SimpleModels()
         self._raw = True
@@ -196,6 +207,7 @@ class _Probe:
             "columns": None if self._columns is None else list(self._columns),
             "made": None if self._made is None else list(self._made),
             "seen": self._seen.state_dict(),
+            "samples": self._samples.state_dict(),
             "order": self._order.state_dict(),
             "simple": self._simple.state_dict(),
             "asked": self._asked,
@@ -211,6 +223,8 @@ class _Probe:
         self._made = None if made is None else (made[0], made[1])
         if "seen" in state:  # checkpoints of earlier versions do not have it
             self._seen.load_state_dict(state["seen"])
+        if "samples" in state:  # the same
+            self._samples.load_state_dict(state["samples"])
         if "order" in state:  # the same
             self._order.load_state_dict(state["order"])
         if "simple" in state:  # the same
@@ -262,6 +276,10 @@ class _Probe:
             self._raw = not given.requires_grad
             self._note_columns(inputs[0])
             self._seen.note(arguments[:_MOST_TENSORS])
+            if self._raw and given.is_floating_point():
+                self._samples.note(inputs[0])
+            if given.dtype is torch.float32:
+                self.trained[tags.INPUT_ROUNDED.tag(self.name)] = _rounded(inputs[0])
             self._order.note(arguments[:_MOST_TENSORS])
             if given.is_floating_point() and inputs[0].shape[1] > 1 and self._columns is not None:
                 self.trained[tags.INPUT_RATIO.tag(self.name)] = _largest_ratio(self._columns[1])
@@ -356,6 +374,9 @@ class _Probe:
                 spread = known[1].maximum(known[1].mean()).clamp_min(1e-12)
                 shift = ((inputs[0].mean(dim=0) - known[0]).abs() / spread).mean()
                 self.evaluated[tags.EVALUATION_INPUT_SHIFT.tag(self.name)] = shift
+            seen = self._samples.share(inputs[0]) if arguments[0][0].is_floating_point() else None
+            if seen is not None:
+                self.evaluated[tags.EVALUATION_SEEN.tag(self.name)] = seen
             shift = self._seen.shift(arguments[:_MOST_TENSORS])
             if shift is not None:
                 self.evaluated[tags.EVALUATION_ARGUMENT_SHIFT.tag(self.name)] = shift
@@ -364,6 +385,7 @@ class _Probe:
             if not self._asked and not module.training:
                 self._asked = True
                 self._ask_for_future(module, args, kwargs, output)
+                self._ask_again(module, args, kwargs, output)
 
     def _ask_for_future(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: object) -> None:
         """Measure once whether the last token of a sequence changes the outputs before it, by a second forward.
@@ -384,6 +406,12 @@ class _Probe:
         if after.shape == before.shape:
             change = (after[:, :-1] - before[:, :-1]).abs().amax().float()
             self.evaluated[tags.FUTURE_SPREAD.tag(self.name)] = change / before.abs().amax().float().clamp_min(1e-30)
+
+    def _ask_again(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: object) -> None:
+        """Note whether the output of an evaluation is random, or depends on the other samples of the batch."""
+        found = ask_again(module, args, kwargs, output)
+        if found is not None and (found["random"] or found["others"]):
+            self.facts = {"item": self.name, **found}
 
     def _dependent_on_mode(self, module: nn.Module) -> list[nn.Module]:
         if self._dependent is None:
@@ -407,6 +435,13 @@ def _tensors(values: Iterable[object]) -> Iterator[Tensor]:
             yield from (each for each in cast("Mapping[str, object]", value).values() if isinstance(each, Tensor))
         elif isinstance(value, list | tuple):
             yield from (each for each in cast("Iterable[object]", value) if isinstance(each, Tensor))
+
+
+def _rounded(rows: Float[Tensor, "rows columns"]) -> Float[Tensor, ""]:
+    """Return the share of the entries, whole numbers aside, that are exact in bfloat16."""
+    broken = rows != rows.round()
+    exact = rows == rows.bfloat16().float()
+    return (broken & exact).sum() / broken.sum().clamp_min(1)
 
 
 def _largest_ratio(spreads: Float[Tensor, " columns"]) -> Float[Tensor, ""]:

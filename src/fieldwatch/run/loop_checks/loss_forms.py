@@ -63,6 +63,9 @@ _PRODUCTS = frozenset(("MmBackward0", "BmmBackward0"))
 _PAIRED = 2
 """Dimensions of a table of pairs, and its least number of rows."""
 _DIFFERENCES = ("SubBackward0", "ExpandBackward0")
+_DISTANCES = frozenset(("EuclideanDistBackward0", "CdistBackward0", "PdistBackward0"))
+_ROWS = frozenset(("IndexBackward0", "IndexSelectBackward0", "SplitBackward0", "ExpandBackward0", "RepeatBackward0"))
+"""Operations that choose or repeat rows of outputs."""
 
 
 class LossFormCheck:
@@ -153,6 +156,35 @@ def _is_given(node: Any, name: str) -> bool:
 def has_yes_no_loss(terms: Terms) -> bool:
     """Return whether a binary cross-entropy is behind any of the terms."""
     return any(node.name() in _YES_NO_LOSSES for _, (_, value) in terms.items() for node in _nodes(value.grad_fn))
+
+
+def compares_outputs(terms: Terms) -> bool:
+    """Return whether a term is one of the distances or differences of outputs from each other.
+
+    Such a loss does not change if all outputs are shifted alike, so that its gradient sums to 0 over a batch.
+    """
+    return any(_compares(node) for _, (_, value) in terms.items() for node in _nodes(value.grad_fn))
+
+
+def _compares(node: Any) -> bool:
+    """Return whether an operation gives distances within a batch, or differences of rows of the same outputs."""
+    if node.name() in _DISTANCES:
+        return True
+    parents = [parent for parent, _ in node.next_functions]
+    if node.name() != "SubBackward0" or len(parents) != 2 or None in parents:
+        return False
+    first, second = (_rows_source(parent) for parent in parents)
+    return first is second and parents[0] is not parents[1]
+
+
+def _rows_source(node: Any) -> Any:
+    """Return the operation whose rows are chosen, repeated or reshaped."""
+    while node.name() in _VIEWS or node.name() in _ROWS:
+        parents = [parent for parent, _ in node.next_functions if parent is not None]
+        if not parents:
+            break
+        node = parents[0]
+    return node
 
 
 def _forms(value: Tensor, *, negative: bool, single: bool) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -1,4 +1,4 @@
-"""`UnclearedGradients`: gradients of the previous update that are still there when the next ones are added."""
+"""Gradients that are still there when the next ones are added: of the previous update, or of another loss."""
 
 import weakref
 from collections.abc import Sequence
@@ -15,6 +15,10 @@ CLEARED = 256
 """Number of updates with new gradient tensors after which an optimizer is no longer checked."""
 REUSED = 2
 """Number of updates with the same gradient tensor after which its values are checked."""
+MIXED = 8
+"""Number of updates with gradients of another loss after which they are recorded."""
+MIXED_UPDATES = 256
+"""Number of updates within which they are looked for."""
 ROWS = 24
 """Number of updates at which the values are recorded."""
 
@@ -53,6 +57,65 @@ class UnclearedGradients:
         if len(left) < 2:
             return left[0] if left else None
         return torch.stack([value.to(left[0].device) for value in left]).max()
+
+
+class ForeignGradients:
+    """Looks for gradients that the loss of one optimizer leaves in the parameters of another one.
+
+    They are there at the update of the first one, and when the second one is updated, one backward pass has added to
+    the same tensor: nothing has cleared it meanwhile, which would have written to it as well, or replaced it.
+    """
+
+    def __init__(self) -> None:
+        self.done = False
+        self._left: weakref.WeakKeyDictionary[Optimizer, _Left] = weakref.WeakKeyDictionary()
+        self._known: weakref.WeakSet[Optimizer] = weakref.WeakSet()
+        self._updates = 0
+        self._count = 0
+
+    def check(self, optimizers: Sequence[Optimizer]) -> dict[str, Any] | None:
+        """Return the facts of an event once such gradients were found often enough; call it before each update."""
+        self._updates += 1
+        self.done = self._updates >= MIXED_UPDATES
+        found = None
+        for optimizer in optimizers:
+            left = self._left.pop(optimizer, None)
+            if left is not None and left.was_added_to():
+                self._count += 1
+                if self._count == MIXED:
+                    self.done = True
+                    found = {"optimizer": type(optimizer).__name__, "parameters": left.shape(), "updates": self._updates}
+            self._known.add(optimizer)
+        for other in self._known:
+            if other not in optimizers:
+                parameter = _first_with_gradient(other)
+                if parameter is None:
+                    self._left.pop(other, None)
+                else:
+                    self._left[other] = _Left(parameter)
+        return found
+
+
+class _Left:
+    """Gradient of a parameter at the update of other ones."""
+
+    def __init__(self, parameter: Tensor) -> None:
+        self._parameter = weakref.ref(parameter)
+        self._gradient = weakref.ref(cast("Tensor", parameter.grad))
+        self._version = cast("Tensor", parameter.grad)._version  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  torch has no public name for it
+
+    def was_added_to(self) -> bool:
+        """Return whether the same tensor has been written to exactly once since then."""
+        parameter = self._parameter()
+        gradient = None if parameter is None else parameter.grad
+        if gradient is None or gradient is not self._gradient():
+            return False
+        return gradient._version == self._version + 1  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  the same
+
+    def shape(self) -> list[int]:
+        """Return the shape of the parameter."""
+        parameter = self._parameter()
+        return [] if parameter is None else list(parameter.shape)
 
 
 class _Watch:

@@ -1,0 +1,67 @@
+"""`SeenSamples`: whether the samples of an evaluation are among those of the training."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+_LEAST_COLUMNS = 4
+"""Number of columns below which equal samples say nothing: coordinates and times come again."""
+_MOST = 2048
+"""Number of samples that are remembered."""
+_SAME = 1e-9
+"""Relative difference of the marks of equal samples."""
+_LEAST = 64
+"""Number of different samples of the training from which on an evaluation is compared."""
+
+
+class SeenSamples:
+    """Remembers a mark of each sample of the measured training batches, and compares those of evaluations.
+
+    A mark is the product of a row with fixed weights, so that rows with equal entries have equal marks, and others have
+    others. Everything stays on the device.
+    """
+
+    def __init__(self) -> None:
+        self._marks: Float[Tensor, " samples"] | None = None
+        self._columns = 0
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the marks."""
+        return {"marks": self._marks, "columns": self._columns}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore them; they move to the device of the next batch."""
+        self._marks = state["marks"]
+        self._columns = int(state["columns"])
+
+    def note(self, rows: Float[Tensor, "rows columns"]) -> None:
+        """Remember the samples of a batch."""
+        columns = rows.shape[1]
+        full = self._marks is not None and len(self._marks) >= _MOST
+        if columns < _LEAST_COLUMNS or full or (self._marks is not None and columns != self._columns):
+            return
+        marks = _marks(rows)
+        self._columns = columns
+        self._marks = marks if self._marks is None else torch.cat((self._marks.to(marks.device), marks))
+
+    def share(self, rows: Float[Tensor, "rows columns"]) -> Float[Tensor, ""] | None:
+        """Return the share of samples that are among the remembered ones; None if there is nothing to compare."""
+        if self._marks is None or len(self._marks) < _LEAST or rows.shape[1] != self._columns:
+            return None
+        marks = _marks(rows)
+        known = self._marks.to(marks.device, non_blocking=True).sort().values
+        above = torch.searchsorted(known, marks).clamp(max=len(known) - 1)
+        below = (above - 1).clamp(min=0)
+        apart = torch.minimum((known[above] - marks).abs(), (known[below] - marks).abs())
+        same = apart <= _SAME * marks.abs()
+        # A sample that comes again and again in one evaluation, such as a blank one, says nothing.
+        return (same & (marks != 0)).float().mean()
+
+
+def _marks(rows: Float[Tensor, "rows columns"]) -> Float[Tensor, " rows"]:
+    """Return a number for each row that is the same for equal rows only."""
+    weights = torch.arange(1, rows.shape[1] + 1, device=rows.device, dtype=torch.float64).square().sin()
+    return rows.double() @ weights
