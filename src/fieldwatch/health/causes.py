@@ -45,12 +45,23 @@ EXPLAINS: Mapping[str, frozenset[str]] = MappingProxyType(
         # Data that were read wrong come first, then the program, then its settings, then the course of training.
         "NoSteps": _EVERYTHING | {"NotKept"},
         "ClippedTooEarly": _EVERYTHING | _OF_RATES | {"RateTooHigh", "RateTooLow", "UnboundedLoss"},
+        "ClipsNothing": _EVERYTHING | _OF_RATES | {"RateTooHigh", "UnboundedLoss", "ConstantInput"},
+        "BatchesRepeated": _RESULTS | _UNTRAINED | {"SameBatch"},
+        "EvaluatedOnTraining": _RESULTS | {"EvaluationOutput"},
         "HalfParameters": _EVERYTHING | {"HalfUnderflow", "NonFinite", "RateTooLow"},
         "InitialLoss": _EVERYTHING | _OF_RATES | {"RateTooHigh", "AlwaysClipped"},
         "NonFinite": _LOSSES | _STOPPED | _INCIDENTS | _RESULTS | {"GradientExploding"},
         "NotInOptimizer": _RESULTS | _UNTRAINED | {"ConstantOutput", "NotKept", "UnchangedParameters"},
         "LooseParameters": _RESULTS | _UNTRAINED | {"ConstantOutput"},
         "NotKept": frozenset(("LossJump",)),
+        "FrozenNormsMove": _RESULTS | {"EvaluationOutput", "ModeChanged"},
+        "PaddingLookedUp": _RESULTS | _UNTRAINED,
+        "RowsNeverTrained": _RESULTS | {"EvaluationInput", "EvaluationOutput"},
+        "EvaluationRandom": _RESULTS | {"EvaluationDraws", "EvaluationOutput"},
+        "SamplesMixed": _RESULTS | _UNTRAINED | {"EvaluationOutput"},
+        "RoundedInput": _RESULTS | _UNTRAINED,
+        "TermAlwaysZero": _RESULTS | _UNTRAINED | {"DeclaredButZero", "TermDominates", "TermWithoutGradient"},
+        "MixedGradients": _EVERYTHING | {"EvaluationOutput", "OutputsGrow", "RateTooHigh", "TermDominates"},
         "OutputUnused": _RESULTS | _UNTRAINED | {"ConstantOutput"},
         "ClassAsNumber": _RESULTS | _UNTRAINED,
         "LossForm": _EVERYTHING | _UNTRAINED | _OF_RATES | {"InputIgnored", "NormalizedOverBatch", "RateTooHigh"},
@@ -58,6 +69,7 @@ EXPLAINS: Mapping[str, frozenset[str]] = MappingProxyType(
         "OutputRange": _RESULTS | _UNTRAINED | {"ConstantOutput", "InputIgnored", "NoDiversity"},
         "EqualUnits": _RESULTS | _UNTRAINED | {"ConstantOutput", "InputIgnored"},
         "OptimizerRenewed": _EVERYTHING | _UNTRAINED | {"NotKept"},
+        "PerfectFromStart": _RESULTS | {"LossNotDecreasing", "NormalizedOverBatch"},
         "SamplesIgnored": _RESULTS | _UNTRAINED,
         "NormalizedOverBatch": _RESULTS | _UNTRAINED | {"InputIgnored", "LossNotDecreasing"},
         "FutureVisible": _RESULTS,
@@ -120,6 +132,8 @@ EXPLAINS: Mapping[str, frozenset[str]] = MappingProxyType(
         "NoDiversity": _RESULTS | {"InputIgnored"},
         "UnboundedLoss": _RESULTS | _LOSSES | {"GradientExploding", "ParameterDrift"},
         # It names what was changed since the result was good, but not why that matters, as those above do.
+        "BestNotCopied": _RESULTS | {"LossNotDecreasing"},
+        "PairsConfused": _RESULTS | {"LossNotDecreasing"},
         "WorseSinceChange": _RESULTS | {"LossNotDecreasing", "TermNotLearned", "UpdateRatio"},
         "HeldOutGap": _RESULTS,
         "TrainingGap": _RESULTS,
@@ -140,6 +154,19 @@ BROAD = frozenset(
 
 AT_THE_END = _RESULTS | {
     "AlwaysClipped",
+    "BestNotCopied",
+    "EvaluatedOnTraining",
+    "EvaluationRandom",
+    "FrozenNormsMove",
+    "MixedGradients",
+    "PaddingLookedUp",
+    "PairsConfused",
+    "PerfectFromStart",
+    "RoundedInput",
+    "RowsNeverTrained",
+    "SamplesMixed",
+    "StepsSlowDown",
+    "TermAlwaysZero",
     "BatchOfOne",
     "ClassAsNumber",
     "ClippedTooEarly",
@@ -177,6 +204,8 @@ AT_THE_END = _RESULTS | {
 }
 """Rules that judge the whole run when it ends, so their step does not say when the condition began."""
 
+_OF_RESUMING = frozenset({"NotKept"})
+"""Rules about what will be missing after a resume."""
 EXACT = frozenset({"NonFinite", "NotKept"})
 """Rules without patience, whose findings name the step at which the condition began."""
 
@@ -194,16 +223,23 @@ MOST = 0.5
 
 _FACTS = frozenset(
     {
+        "AnomalyDetection",
+        "BatchesRepeated",
+        "BestNotCopied",
         "CheckpointsFail",
         "ClippedTooEarly",
+        "ClipsNothing",
         "DamagedRecord",
         "DeadGroup",
         "DeclaredButAbsent",
         "DeclaredButZero",
         "DiskFull",
         "EvaluatedInTrainMode",
+        "EvaluatedOnTraining",
         "EvaluationDraws",
+        "EvaluationRandom",
         "FellBack",
+        "FrozenNormsMove",
         "FutureVisible",
         "HalfParameters",
         "HalfUnderflow",
@@ -219,6 +255,7 @@ _FACTS = frozenset(
         "NotInOptimizer",
         "NotKept",
         "RateJump",
+        "RowsNeverTrained",
         "OutputUnused",
         "TensorsKept",
         "TermWithoutGradient",
@@ -314,6 +351,9 @@ def _severity(cause: Finding, members: Iterable[Finding]) -> Severity:
 def _urgency(diagnosis: Diagnosis) -> tuple[int, int, int]:
     rule = diagnosis.cause.rule
     place = _ORDER.index(rule) if rule in EXPLAINS else len(_ORDER)
+    # What a resumed run would lack has not harmed this one, unless something followed from it.
+    if rule in _OF_RESUMING and not diagnosis.consequences:
+        place = len(_ORDER) + 1
     return (-rank_of(diagnosis.severity), place, diagnosis.cause.step)
 
 

@@ -224,7 +224,15 @@ def held_out_accuracy(history: History) -> Iterator[tuple[str, float]]:
     for name, better in held_out_metrics(history).items():
         values = history[name].values
         if better == "higher" and name_words(name) & ACCURACIES and float(np.nanmin(values)) >= 0:
-            yield name, float(values[-1]) / whole(values)
+            yield name, float(values.max() if keeps_weights(history) else values[-1]) / whole(values)
+
+
+def keeps_weights(history: History) -> bool:
+    """Return whether a loop ends with a copy of earlier weights in a variable: of the best ones, which then count."""
+    return any(
+        not event["shared"] and (not event["same"] or "best" in str(event["name"]).lower())
+        for event in history.events(tags.KEPT_WEIGHTS)
+    )
 
 
 def has_improved(history: History, gain: float = 0.1, move: float = 0.2) -> bool:

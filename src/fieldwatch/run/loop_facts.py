@@ -89,7 +89,7 @@ def describe_without_steps(plan: RunPlan, record: RunRecord, log: RunLog, tracke
     if not trained or plan.resuming or plan.observer.active:
         return None
     source = read_loop_source(tuple(tracked.items))
-    empty = [] if source is None else [each for each in source.loaders if not each["batches"]]
+    empty = [] if source is None else [each for each in source.loaders if each["batches"] == 0]
     record.flush()
     if not empty and not record.history.names():
         return None

@@ -11,11 +11,11 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType
+from types import FrameType, GeneratorType
 from typing import Any, cast
 
 from torch.optim import Optimizer, lr_scheduler
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, IterableDataset
 
 from fieldwatch.record.source_code import is_installed
 
@@ -82,7 +82,7 @@ def read_loop_source(items: Sequence[str] = ()) -> LoopSource | None:
     scope = _scope(module, frame.f_code.co_firstlineno, frame.f_code.co_name)
     loop = _loop_around(scope, frame.f_lineno)
     source.lines = _noted_lines(module, scope, loop, items, text.splitlines())
-    source.order = [] if loop is None else list(_wrong_order(loop))
+    source.order = [] if loop is None else [*_wrong_order(loop), *_used_up(loop, frame)]
     return source
 
 
@@ -251,6 +251,24 @@ def _wrong_order(loop: _Loop) -> Iterator[tuple[str, int]]:
             yield "clip before backward", lines[0]
 
 
+def _used_up(loop: _Loop, frame: FrameType) -> Iterator[tuple[str, int]]:
+    """Yield clippings of what a generator yields, which is used up after the first step, or before it."""
+    for node in ast.walk(loop):
+        if not isinstance(node, ast.Call) or _kind(node) != "clip" or not node.args:
+            continue
+        first = node.args[0]
+        if isinstance(first, ast.Name) and not _is_assigned(loop, first.id):
+            value = frame.f_locals.get(first.id, frame.f_globals.get(first.id))
+            if isinstance(value, GeneratorType):
+                yield "clip of a generator", node.lineno
+
+
+def _is_assigned(loop: _Loop, name: str) -> bool:
+    return any(
+        isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Store) for node in ast.walk(loop)
+    )
+
+
 def _in_order(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
     """Yield the statements that run one after the other, those of ``with`` blocks among them."""
     for statement in body:
@@ -281,12 +299,15 @@ def _loaders(frame: FrameType) -> Iterator[dict[str, Any]]:
 
 
 def _facts(name: str, loader: "DataLoader[Any]") -> dict[str, Any] | None:
-    """Return the facts of a data loader; None if it does not know its length."""
+    """Return the facts of a data loader; None if it does not know its length and is no stream."""
+    batches: int | None = None
+    rows: int | None = None
     try:
         batches = len(loader)
         rows = len(cast("Any", loader.dataset))
     except Exception:  # noqa: BLE001  user code: a stream has no length, and a data set may raise anything
-        return None
+        if not isinstance(loader.dataset, IterableDataset):
+            return None
     return {
         "name": name,
         "batches": batches,

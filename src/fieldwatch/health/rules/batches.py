@@ -5,10 +5,12 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fieldwatch.base import number, percent
 from fieldwatch.health.finding import Finding, Severity
 from fieldwatch.health.outcomes import has_improved, is_evaluated, single_loss
+from fieldwatch.health.places import loaders
 from fieldwatch.health.rule import HealthRule
 from fieldwatch.health.rules.poor_results import ends_poorly, is_good, learned_by_heart
 from fieldwatch.health.rules.rates import highest_rate
@@ -133,6 +135,46 @@ class SameBatch(HealthRule):
         others = [name for other, name in tags.INPUT_MARK.parts(history.names()).items() if other != item]
         changing = [name for name in others if np.ptp(history[name].values) > 0]
         return abs(mean) < self.mean and abs(std - 1) < self.std and bool(changing)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchesRepeated(HealthRule):
+    """Each batch comes as many times in a row as a loader has workers: every worker reads all of the data."""
+
+    count: int = threshold(16, unit="steps", reason="consecutive ones, from the first on")
+    remedy: ClassVar[str] = (
+        "Give each worker its share of the stream: in __iter__ of the data set, take every n-th sample, starting at "
+        "torch.utils.data.get_worker_info().id (n is its num_workers), or set num_workers=1."
+    )
+
+    def __call__(self, history: History) -> tuple[Finding, ...]:
+        """Return one finding per module."""
+        workers = {int(each["workers"]): str(each["name"]) for each in loaders(history) if each["workers"] > 1}
+        found: list[Finding] = []
+        for item, name in tags.INPUT_MARK.parts(history.names()).items():
+            marks = history[name].start
+            known = int(np.count_nonzero(marks.steps == marks.steps[0] + np.arange(len(marks))))
+            values = marks.values[:known]
+            length = _block_length(values)
+            if length not in workers or known < max(self.count, 3 * length):
+                continue
+            text = (
+                f"'{item}' gets each batch {length} times in a row: each of the {length} workers of the loader "
+                f"'{workers[length]}' reads the whole data set, so that all samples come {length} times (duplicates) "
+                "and an epoch is as many times longer."
+            )
+            found.append(self.finding(int(marks.steps[known - 1]), text, subject=item))
+        return tuple(found)
+
+
+def _block_length(values: NDArray[np.float64]) -> int:
+    """Return how often each value comes in a row; 0 if that differs, or they do not come again."""
+    borders = np.flatnonzero(np.diff(values) != 0) + 1
+    if len(borders) < 2:
+        return 0
+    lengths = np.diff(np.concatenate([[0], borders]))
+    same = lengths[0] > 1 and bool((lengths == lengths[0]).all())
+    return int(lengths[0]) if same else 0
 
 
 @dataclass(frozen=True, kw_only=True)

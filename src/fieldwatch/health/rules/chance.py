@@ -213,6 +213,41 @@ _PLAIN = frozenset(("accuracy", "acc", "top1", "correct", "right"))
 
 
 @dataclass(frozen=True, kw_only=True)
+class PairsConfused(HealthRule):
+    """Nearly all wrong answers confuse two classes with each other, as often in one direction as in the other."""
+
+    wrong: float = threshold(0.25, unit="fraction of the answers", reason="fewer are left where classes are much alike")
+    pairs: float = threshold(
+        0.7, unit="fraction of the wrong answers", reason="those of natural classes are spread over more of them"
+    )
+    count: int = threshold(34, unit="recordings", reason="the first 32 steps, and two later ones")
+    remedy: ClassVar[str] = (
+        "Look for what makes pairs of classes the same: an augmentation that turns one into the other (a mirror for "
+        "left and right, rotations for 6 and 9) has to exchange their labels too, or be left out; then for labels "
+        "that were exchanged, and for features that are missing from the input."
+    )
+
+    def __call__(self, history: History) -> tuple[Finding, ...]:
+        """Return, at the end of the run, one finding per classifier."""
+        if not finished(history):
+            return ()
+        found: list[Finding] = []
+        for item, name in tags.WRONG_PAIRS.parts(history.names()).items():
+            shares = history[tags.WRONG_SHARE.tag(item)].values
+            pairs = float(history[name].values[-1])
+            wrong = float(shares[-1])
+            if len(shares) < self.count or wrong < self.wrong or pairs < self.pairs:
+                continue
+            text = (
+                f"{percent(wrong, 0)} of the training answers of '{item}' are wrong, and {percent(pairs, 0)} of these "
+                "confuse two classes with each other, in both directions: these pairs of classes have conflicting "
+                "labels for the same inputs."
+            )
+            found.append(self.finding(history.step, text, subject=item))
+        return tuple(found)
+
+
+@dataclass(frozen=True, kw_only=True)
 class TrainingGap(HealthRule):
     """The training accuracy, measured from the outputs' gradients, is far above the held-out one."""
 

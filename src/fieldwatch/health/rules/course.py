@@ -1,8 +1,8 @@
 """Rules for what a run left out: steps that were planned, and parts of the targets that were never learned."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import ClassVar
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from fieldwatch.health.outcomes import (
     name_words,
     whole,
 )
+from fieldwatch.health.places import loaders
 from fieldwatch.health.rule import HealthRule
 from fieldwatch.health.thresholds import threshold
 from fieldwatch.health.window import ENDED, finished, finite_median, is_signed, planned_steps
@@ -38,6 +39,9 @@ class EndedEarly(HealthRule):
         0.7, unit="fraction of the first loss", reason="with more left, the loss has not been given time to fall"
     )
     least: int = threshold(5, unit="recorded losses", reason="a loop of fewer steps was only tried out")
+    most: float = threshold(
+        0.9, unit="fraction of the planned steps", reason="of a loop that ends with its data; the rest is not missed"
+    )
     remedy: ClassVar[str] = (
         "Check what ends the loop early: count its patience in evaluations of held-out data or in epochs, not in "
         "batches, whose losses go up and down; compare in the right direction (a loss falls, a score rises); and "
@@ -52,6 +56,9 @@ class EndedEarly(HealthRule):
             return ()
         done = history.step + 1
         is_over = int(ended[-1]["steps"]) >= done
+        exhausted = [each for each in loaders(history) if each["batches"] and history.first + each["batches"] == done]
+        if is_over and exhausted and done < self.most * planned:
+            return (self._of_data(history, planned, exhausted[0]),)
         loss = history[tags.TOTAL]
         if not is_over or done > self.part * planned or len(loss) < self.least or is_signed(loss.values):
             return ()
@@ -63,6 +70,17 @@ class EndedEarly(HealthRule):
             f"to {number(last)}: it stopped before the model had learned much."
         )
         return (self.finding(history.step, text),)
+
+    def _of_data(self, history: History, planned: int, loader: Mapping[str, Any]) -> Finding:
+        text = (
+            f"the loop ended after {history.step + 1} of {planned} planned steps, when the loader '{loader['name']}' had "
+            f"no more of its {loader['batches']} batches: the training stopped early, after one pass over the data."
+        )
+        remedy = (
+            "Repeat the data: iterate over the loader again in each epoch, for epoch in range(epochs), or let "
+            "run.batches(loader) start it anew; zip() ends with the shorter of the steps and the batches."
+        )
+        return replace(self.finding(history.step, text), remedy=remedy)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -104,6 +104,15 @@ class LossForm(HealthRule):
                 "Give both the same shape: advantages.squeeze(-1), or unsqueeze(-1) for the other one; assert "
                 "a.shape == b.shape before the product."
             )
+        elif form == "bounded_critic":
+            text = (
+                f"term '{term}' is the difference of the means of two sigmoids: a critic whose answers are bounded and "
+                "saturate, so that its gradients vanish where it is sure."
+            )
+            remedy = (
+                "Remove the sigmoid at the end of the critic (discriminator): a difference of means needs a linear last "
+                "layer. For a discriminator with probabilities, use binary_cross_entropy_with_logits in its place."
+            )
         elif form == "itself":
             text = (
                 f"term '{term}' is a cross-entropy of the similarities of {event['rows']} entries with each other, "

@@ -106,7 +106,8 @@ def has_poor_result(history: History) -> bool:
     worse = [each for rule in (WorseThanEarlier(), WorseSinceChange()) for each in rule(history)]
     if any(each.severity != "note" for each in worse):
         return True
-    return bool(NoProgress()(history) or HeldOutGap()(history) or WorseThanNothing()(history))
+    gaps = [each for each in HeldOutGap()(history) if each.severity != "note"]
+    return bool(NoProgress()(history) or gaps or WorseThanNothing()(history))
 
 
 def learned_by_heart(history: History) -> bool:
@@ -114,7 +115,8 @@ def learned_by_heart(history: History) -> bool:
     fallen = loss_reduction(history)
     if not finished(history) or fallen is None or fallen < _POOR:
         return False
-    return bool(NoProgress()(history) or HeldOutGap()(history)) or _learned_by_heart(history)
+    gaps = [each for each in HeldOutGap()(history) if each.severity != "note"]
+    return bool(NoProgress()(history) or gaps) or _learned_by_heart(history)
 
 
 def _learned_by_heart(history: History) -> bool:

@@ -1,4 +1,4 @@
-"""Rules for gradients and parameters that are lost in float16."""
+"""Rules for gradients, parameters and inputs that are lost in half types."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -7,11 +7,11 @@ from typing import Any, ClassVar
 import numpy as np
 
 from fieldwatch.base import number, percent
-from fieldwatch.health.finding import Finding
+from fieldwatch.health.finding import Finding, Severity
 from fieldwatch.health.rule import HealthRule
-from fieldwatch.health.rules.poor_results import ends_poorly, has_stalled
+from fieldwatch.health.rules.poor_results import ends_poorly, has_stalled, is_good
 from fieldwatch.health.thresholds import threshold
-from fieldwatch.health.window import finite_median, first_sustained, on_steps
+from fieldwatch.health.window import finished, finite_median, first_sustained, on_steps
 from fieldwatch.record import History, tags
 
 _IEEE = "https://doi.org/10.1109/IEEESTD.2019.8766229"
@@ -49,6 +49,39 @@ class HalfUnderflow(HealthRule):
             f"left, and {percent(zeros, 0)} of all entries are exactly 0."
         )
         return (self.finding(int(lost.steps[at]), text, subject=tags.TOTAL_NORM),)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoundedInput(HealthRule):
+    """The float32 inputs of a module hold only numbers of bfloat16: they were rounded before.
+
+    A warning unless the result is good at the end: what is far apart, such as pixels, does not need more bits.
+    """
+
+    severity: ClassVar[Severity] = "note"
+    share: float = threshold(0.98, unit="fraction of the entries", reason="one of 65,536 is exact by chance")
+    good: float = threshold(0.9, unit="fraction", reason="so many right answers need no more bits")
+    count: int = threshold(8, unit="recordings", reason="enough to be no property of a single batch")
+    remedy: ClassVar[str] = (
+        "Compute encodings of positions and times in float32, and cast to half types only behind them: bfloat16 has 8 "
+        "bits, so that places and times that are closer than 1/256 of their size become the same input."
+    )
+
+    def __call__(self, history: History) -> tuple[Finding, ...]:
+        """Return one finding per module."""
+        found: list[Finding] = []
+        for item, name in tags.INPUT_ROUNDED.parts(history.names()).items():
+            series = history[name]
+            if len(series) < self.count or finite_median(series.values) < self.share:
+                continue
+            severity: Severity = "warning" if finished(history) and not is_good(history, self.good) else "note"
+            text = (
+                f"the float32 inputs of '{item}' are exact in bfloat16: they were rounded to its 8 bits of precision "
+                "before, so that nearby positions or times are the same input."
+            )
+            step = history.step if severity == "warning" else int(series.steps[self.count - 1])
+            found.append(self.finding(step, text, subject=item, severity=severity))
+        return tuple(found)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fieldwatch.base import number, percent
-from fieldwatch.health.finding import Finding
+from fieldwatch.health.finding import Finding, Severity
 from fieldwatch.health.outcomes import (
     ACCURACIES,
     FRACTIONS,
@@ -20,6 +20,7 @@ from fieldwatch.health.outcomes import (
     has_improved,
     held_out_metrics,
     is_result,
+    keeps_weights,
     late,
     loss_ends,
     loss_reduction,
@@ -472,7 +473,8 @@ class ProgressLost(HealthRule):
                 f"{steps[at]:.0f}, and ended at {number(values[-1])}, no better than at the first "
                 "evaluation: the best state is lost (it was not restored, or a worse one was)."
             )
-            found.append(self.finding(int(history[name].steps[-1]), text, subject=name))
+            severity: Severity = "note" if keeps_weights(history) else "warning"
+            found.append(self.finding(int(history[name].steps[-1]), text, subject=name, severity=severity))
         return tuple(found[:1])
 
     def _came_late(self, history: History, step: float) -> bool:

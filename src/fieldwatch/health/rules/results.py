@@ -25,6 +25,7 @@ from fieldwatch.health.outcomes import (
     is_gain,
     is_relative_error,
     is_training,
+    keeps_weights,
     loss_ends,
     mean_until,
     name_words,
@@ -244,7 +245,11 @@ class HeldOutGap(HealthRule):
         """Return findings at the end of the run."""
         if not finished(history):
             return ()
-        found = (*self._gaps(history), *self._risen(history), *self._fallen(history)) or tuple(self._by_heart(history))
+        lost = (*self._risen(history), *self._fallen(history))
+        if keeps_weights(history):
+            # The loop has a copy of earlier weights, as one that stops early has: what was lost is kept.
+            lost = tuple(replace(each, severity="note") for each in lost)
+        found = (*self._gaps(history), *lost) or tuple(self._by_heart(history))
         return found or (*self._of_likelihoods(history), *self._of_losses(history))
 
     def _gaps(self, history: History) -> Iterator[Finding]:

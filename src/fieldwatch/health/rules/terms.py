@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from fieldwatch.base import number, percent
 from fieldwatch.health.finding import Finding, Severity
-from fieldwatch.health.outcomes import has_improved, name_words
+from fieldwatch.health.outcomes import has_improved, is_evaluated, name_words
 from fieldwatch.health.rule import HealthRule
 from fieldwatch.health.thresholds import threshold
 from fieldwatch.health.window import (
@@ -78,6 +78,39 @@ class DeclaredButZero(HealthRule):
                 )
                 findings.append(self.finding(int(series.steps[zero]), text, subject=term))
         return tuple(findings)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TermAlwaysZero(HealthRule):
+    """One of several loss terms is exactly 0 at all steps of a run, and no held-out result has improved.
+
+    What it should teach is never learned: its mask or selection is empty, or nothing is matched with its targets.
+    """
+
+    count: int = threshold(100, unit="recordings", reason="masks and selections may be empty for a while")
+    remedy: ClassVar[str] = (
+        "Print what the term selects: a mask, the matched (positive) anchors or pairs, indices, a threshold of overlap "
+        "or distance. If nothing is ever selected, change the sizes of the anchors, the scale or units of the targets, "
+        "or the threshold, so that every target has a match."
+    )
+
+    def __call__(self, history: History) -> tuple[Finding, ...]:
+        """Return, at the end of the run, one finding per term."""
+        names = tags.COMPONENT.parts(history.names())
+        if not finished(history) or len(names) < 2 or has_improved(history) or not is_evaluated(history):
+            return ()
+        return tuple(
+            self.finding(
+                history.step,
+                f"term '{term}' was exactly 0 at all {len(history[name])} recorded steps: it selects nothing and trains "
+                "nothing.",
+                subject=term,
+            )
+            for term, name in names.items()
+            if len(history[name]) >= self.count
+            and not history[name].values.any()
+            and not history[name].start.values.any()
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

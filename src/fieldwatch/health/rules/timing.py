@@ -204,6 +204,54 @@ class SlowStart(HealthRule):
 
 
 @dataclass(frozen=True, kw_only=True)
+class StepsSlowDown(HealthRule):
+    """Steps take longer and longer, although the model and its memory do not grow.
+
+    Compared are the fastest steps of each part of a run, which other processes hardly delay.
+
+    Attributes:
+        metric: metric of the step time, in ms.
+        sizes: metrics of what may grow on purpose; a run in which one of them does is not judged.
+    """
+
+    metric: str = STEP_TIME
+    sizes: Sequence[str] = ("Memory/parameters_MB",)
+    ratio: float = threshold(1.5, unit="times the time at first", reason="clocks and caches change less")
+    least: float = threshold(2.0, unit="ms", reason="the slower steps cost this much more at least")
+    fast: float = threshold(0.25, unit="quantile of the times", reason="of each part of the run")
+    parts: int = threshold(4, unit="parts of the run", reason="each slower than the one before")
+    count: int = threshold(240, unit="steps", reason="shorter runs lose little time, and show no course")
+    skipped: int = threshold(32, unit="steps", reason="kernels are compiled, caches fill")
+    grown: float = threshold(1.1, unit="times the first size", reason="what grows may take longer")
+    remedy: ClassVar[str] = (
+        "Look for what grows with the number of steps: a metric or list over all outputs so far (reset it at each "
+        "epoch, or compute it every few hundred steps), a history that is concatenated, sorted or plotted at each "
+        "step, hooks or callbacks that are added again and again, a replay memory that is searched as a whole."
+    )
+
+    def __call__(self, history: History) -> tuple[Finding, ...]:
+        """Return a finding at the end of the run."""
+        if not finished(history) or self.metric not in history or len(history[self.metric]) < self.count:
+            return ()
+        if any(self._has_grown(history[name]) for name in self.sizes if name in history):
+            return ()
+        values = history[self.metric].values[self.skipped :]
+        times = np.array([np.nanquantile(part, self.fast) for part in np.array_split(values, self.parts)])
+        slower = bool((np.diff(times) > 0).all()) and times[-1] > self.ratio * times[0]
+        if not slower or times[-1] - times[0] < self.least:
+            return ()
+        text = (
+            f"steps have slowed down all along, from {number(times[0], 3)} to {number(times[-1], 3)} ms, although the "
+            "model has not grown: the time per step grows with the number of steps."
+        )
+        return (self.finding(history.step, text),)
+
+    def _has_grown(self, sizes: Series) -> bool:
+        first = float(sizes.start.values[0])
+        return float(np.nanmax(sizes.values)) > self.grown * first
+
+
+@dataclass(frozen=True, kw_only=True)
 class StepOutlier(HealthRule):
     """Many steps take several times as long as usual.
 

@@ -105,7 +105,10 @@ class EmbeddingCheck:
                 if untouched is not None:
                     share = float((counts * untouched).sum() / counts.sum().clamp_min(1))
                     rows = torch.nonzero((counts > 0) & untouched)[:3, 0].tolist()
-                    yield {"name": table.path, "share": share, "rows": rows, "evaluations": self._evaluations}
+                    # An earlier finding is taken back by a share of 0.
+                    if rows or table.reported:
+                        table.reported = True
+                        yield {"name": table.path, "share": share, "rows": rows, "evaluations": self._evaluations}
 
 
 class _Table:
@@ -115,6 +118,7 @@ class _Table:
         self.path = path
         self.module = module
         self.counts: Float[Tensor, " rows"] | None = None
+        self.reported = False
         self._handle: Any = None
 
     def watch(self) -> None:
@@ -166,7 +170,7 @@ def _values(blank: Bool[Tensor, "..."]) -> Bool[Tensor, "..."]:
     """Return which blank entries are no padding: those of single indices, and those between other entries."""
     if blank.dim() < _SEQUENCES or blank.shape[-1] == 1:
         return blank
-    filled: Int[Tensor, "..."] = (~blank).int()
+    filled: Int[Tensor, ...] = (~blank).int()
     before = filled.cumsum(dim=-1) > 0
     behind = filled.flip(-1).cumsum(dim=-1).flip(-1) > 0
     return blank & before & behind
@@ -180,5 +184,8 @@ def _untouched(module: nn.Embedding, optimizers: Sequence[Optimizer]) -> Bool[Te
         for name in ("exp_avg_sq", "square_avg", "sum", "momentum_buffer"):
             moment = state.get(name)
             if isinstance(moment, Tensor) and moment.shape == weight.shape:
-                return (moment == 0).all(dim=1)
+                untouched = (moment == 0).all(dim=1)
+                if module.padding_idx is not None:
+                    untouched[module.padding_idx] = False
+                return untouched
     return None

@@ -26,6 +26,8 @@ _MOST_PARTS = 8
 """Maximum number of modules of a container that are looked at."""
 _FEW = 8
 """Number of rows below which the columns of an output are not compared."""
+_FINE = 0.2
+"""Share of the entries whose last bit in bfloat16 is set, if they were rounded to it."""
 _BATCH_NORM = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
 
@@ -204,6 +206,7 @@ class _Probe:
         return {
             "counts": self._counts.counts,
             "used": self._counts.used,
+            "answers": self._counts.answers,
             "columns": None if self._columns is None else list(self._columns),
             "made": None if self._made is None else list(self._made),
             "seen": self._seen.state_dict(),
@@ -217,6 +220,7 @@ class _Probe:
         """Restore it; tensors move to the device of the next measurement."""
         self._counts.counts = state["counts"]
         self._counts.used = state.get("used")  # checkpoints of earlier versions do not have it
+        self._counts.answers = state.get("answers")  # the same
         columns = state["columns"]
         self._columns = None if columns is None else (columns[0], columns[1])
         made = state.get("made")  # checkpoints of earlier versions do not have it
@@ -438,10 +442,17 @@ def _tensors(values: Iterable[object]) -> Iterator[Tensor]:
 
 
 def _rounded(rows: Float[Tensor, "rows columns"]) -> Float[Tensor, ""]:
-    """Return the share of the entries, whole numbers aside, that are exact in bfloat16."""
+    """Return the share of the entries, whole numbers aside, that are exact in bfloat16.
+
+    Multiples of a power of two, such as the places of a grid, need fewer bits than bfloat16 has, so they do not count.
+    """
+    bits = rows.contiguous().view(torch.int32)
     broken = rows != rows.round()
-    exact = rows == rows.bfloat16().float()
-    return (broken & exact).sum() / broken.sum().clamp_min(1)
+    exact = broken & ((bits & 0xFFFF) == 0)
+    number = broken.sum().clamp_min(1)
+    # The last bit of a rounded number is set in half of the cases.
+    fine = (exact & ((bits & 0x10000) != 0)).sum() > _FINE * number
+    return torch.where(fine, exact.sum() / number, 0.0)
 
 
 def _largest_ratio(spreads: Float[Tensor, " columns"]) -> Float[Tensor, ""]:

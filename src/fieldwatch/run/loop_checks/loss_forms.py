@@ -194,6 +194,8 @@ def _forms(value: Tensor, *, negative: bool, single: bool) -> Iterator[tuple[str
     if single and measured is not None and minus != negative and measured.name() in _ERRORS:
         yield "negated", {}
     yield from _crossings(root)
+    if _is_difference_of_chances(root):
+        yield "bounded_critic", {"operation": "sigmoid"}
     for node in _nodes(value.grad_fn):
         yield from _forms_of_node(node)
 
@@ -266,6 +268,35 @@ def _class_loss(node: Any) -> Iterator[tuple[str, dict[str, Any]]]:
             yield "activated", {"operation": "softmax", "loss": "cross-entropy"}
     elif kind == "LogSoftmaxBackward0" and name in ("SigmoidBackward0", "ReluBackward0", "TanhBackward0"):
         yield "activated", {"operation": _SQUASHED[name], "loss": "cross-entropy"}
+
+
+def _is_difference_of_chances(root: Any) -> bool:
+    """Return whether a loss is the difference of two means of sigmoids, as a critic's that ends with one."""
+    node = root
+    for _ in range(_MOST_STEPS):
+        if node is None or node.name() in ("SubBackward0", "AddBackward0"):
+            break
+        node = _below(node)
+    if node is None or len(node.next_functions) != 2:
+        return False
+    return all(_is_mean_of_sigmoid(parent) for parent, _ in node.next_functions)
+
+
+def _is_mean_of_sigmoid(root: Any) -> bool:
+    node = root
+    for _ in range(_MOST_STEPS):
+        if node is None or node.name() == "SigmoidBackward0":
+            break
+        node = _below(node)
+    return node is not None and node.name() == "SigmoidBackward0"
+
+
+def _below(node: Any) -> Any:
+    """Return the operation below a mean, a sign, a constant factor or a view; None below any other."""
+    parents = [parent for parent, _ in node.next_functions if parent is not None]
+    constant = node.name() in _SCALINGS and not _shape(node)
+    through = constant or node.name() in _MEANS or node.name() in _VIEWS or node.name() == "NegBackward0"
+    return parents[0] if through and len(parents) == 1 else None
 
 
 def _crossed_product(root: Any) -> int:

@@ -19,6 +19,11 @@ _PLACES = 256
 """About the number of outputs (samples, or positions of all samples) whose classes are read."""
 _CLASSES = 4096
 """Largest number of classes whose targets are counted."""
+_FEWEST = 4
+_FEW = 64
+"""Numbers of classes of which wrong answers are counted by pair."""
+_FADE = 0.9
+"""Weight of the earlier answers at each measured step."""
 _LARGEST = 1 << 24
 """Number of entries of an output above which it is not measured."""
 
@@ -29,10 +34,12 @@ class TargetCounts:
 
     Attributes:
         counts: number of targets by class, on the device.
+        answers: number of answers by target and answer, of few classes; late batches count more.
         used: 1 for each column that has had a gradient, otherwise 0, on the device.
     """
 
     counts: Float[Tensor, " classes"] | None = None
+    answers: Float[Tensor, "classes classes"] | None = None
     used: Float[Tensor, " classes"] | None = None
 
     def add(self, targets: Int[Tensor, " places"], live: Float[Tensor, " places"], classes: int) -> Tensor:
@@ -44,6 +51,34 @@ class TargetCounts:
             # Counts that were restored from a checkpoint are on the host.
             self.counts = self.counts.to(batch.device, non_blocking=True) + batch
         return batch
+
+    def answer(self, targets: Tensor, made: Tensor, live: Tensor, classes: int) -> dict[str, Tensor]:
+        """Add answers, and return which share of them is wrong, and which share of those is within pairs of classes.
+
+        Args:
+            targets: right classes, shape ``[places]``.
+            made: classes with the largest output, shape ``[places]``.
+            live: 1 where the target is known, otherwise 0.
+            classes: number of classes.
+        """
+        if not _FEWEST <= classes <= _FEW:
+            return {}
+        batch = live.new_zeros(classes * classes).index_add_(0, targets * classes + made, live).view(classes, classes)
+        known = self.answers
+        if known is None or known.shape != batch.shape:
+            self.answers = batch
+        else:
+            self.answers = known.to(batch.device, non_blocking=True) * _FADE + batch
+        answers = self.answers
+        wrong = answers - answers.diag().diag()
+        number = wrong.sum()
+        # Two classes are a pair if each is the usual wrong answer to the other one.
+        usual = wrong.argmax(dim=1)
+        paired = usual[usual] == torch.arange(classes, device=usual.device)
+        there = wrong.gather(1, usual[:, None])[:, 0]
+        back = wrong[usual, torch.arange(classes, device=usual.device)]
+        within = (torch.minimum(there, back) * paired).sum()
+        return {"pairs": within / number.clamp_min(1), "share": number / answers.sum().clamp_min(1)}
 
     def use(self, gradient: Float[Tensor, "..."], dimension: int) -> Float[Tensor, ""]:
         """Note the columns that have a gradient, and return the fraction of those that have had none so far."""
@@ -176,7 +211,9 @@ def _classes(
     batch = counts.add(targets, live, gradient.shape[1])
     everything = counts.counts if counts.counts is not None else batch
     surprise = -values.log_softmax(dim=1).gather(1, targets[:, None])[:, 0]
-    hits = (values.argmax(dim=1) == targets).float()
+    made = values.argmax(dim=1)
+    hits = (made == targets).float()
+    answers = counts.answer(targets, made, live, gradient.shape[1])
     found = {
         tags.CLASS_SUM.tag(name): gradient.sum(dim=1).abs().sum() / size.clamp_min(1e-30),
         tags.HITS.tag(name): (hits * live).sum() / number,
@@ -188,6 +225,9 @@ def _classes(
             -gradient.gather(1, targets[:, None])[:, 0], (-surprise).exp(), everything[targets], live
         ),
     }
+    if answers:
+        found[tags.WRONG_PAIRS.tag(name)] = answers["pairs"]
+        found[tags.WRONG_SHARE.tag(name)] = answers["share"]
     if ids is not None and len(ids) == len(targets):
         blank = ids.mode().values
         usual = targets.mode().values

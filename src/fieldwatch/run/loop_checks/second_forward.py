@@ -40,7 +40,9 @@ _COARSE = 5e-2
 _GENERATORS = (torch.Generator, random.Random, np.random.Generator, np.random.RandomState)
 _CONTAINERS = (list, dict, set, OrderedDict)
 _PLAIN = (bool, int, float, str, type(None))
-_DROPOUT = re.compile(r"\b(?:F|functional|torch)\s*\.\s*(?:feature_)?(?:alpha_)?dropout[123]?d?\s*\(([^()]|\([^()]*\))*\)")
+_DROPOUT = re.compile(
+    r"\b(?:F|functional|torch)\s*\.\s*(?:feature_)?(?:alpha_)?dropout[123]?d?\s*\(([^()]|\([^()]*\))*\)"
+)
 """A call of dropout as a function, up to one level of brackets in its arguments."""
 
 

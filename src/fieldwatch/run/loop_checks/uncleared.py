@@ -84,7 +84,11 @@ class ForeignGradients:
                 self._count += 1
                 if self._count == MIXED:
                     self.done = True
-                    found = {"optimizer": type(optimizer).__name__, "parameters": left.shape(), "updates": self._updates}
+                    found = {
+                        "optimizer": type(optimizer).__name__,
+                        "parameters": left.shape(),
+                        "updates": self._updates,
+                    }
             self._known.add(optimizer)
         for other in self._known:
             if other not in optimizers:
