@@ -128,6 +128,7 @@ EXPLAINS: Mapping[str, frozenset[str]] = MappingProxyType(
         "OutputsGrow": _RESULTS | _LOSSES,
         "FrozenBody": _RESULTS | _UNTRAINED,
         "EvaluationOutput": _RESULTS,
+        "EmbeddingsShrink": _RESULTS | {"InputIgnored", "LossNotDecreasing", "NoDiversity"},
         "InputIgnored": _RESULTS | {"LossNotDecreasing"},
         "NoDiversity": _RESULTS | {"InputIgnored"},
         "UnboundedLoss": _RESULTS | _LOSSES | {"GradientExploding", "ParameterDrift"},
@@ -155,6 +156,7 @@ BROAD = frozenset(
 AT_THE_END = _RESULTS | {
     "AlwaysClipped",
     "BestNotCopied",
+    "EmbeddingsShrink",
     "EvaluatedOnTraining",
     "EvaluationRandom",
     "FrozenNormsMove",

@@ -363,6 +363,41 @@ _CONSTANT = (
 
 
 @dataclass(frozen=True, kw_only=True)
+class EmbeddingsShrink(HealthRule):
+    """A loss of distances between outputs pulls all of them together: the outputs shrink towards a single point."""
+
+    share: float = threshold(0.5, unit="fraction of the first spread", reason="embeddings that are learned spread")
+    head: int = threshold(8, unit="recordings", reason="length of the initial median")
+    window: int = threshold(4, unit="recordings", reason="length of the final median, about 200 steps")
+    count: int = threshold(34, unit="recordings", reason="the first 32 steps, and two later ones")
+    good: float = threshold(0.8, unit="fraction", reason="so many right answers show embeddings that tell apart")
+    remedy: ClassVar[str] = (
+        "Choose easier negatives: all of a batch, or semi-hard ones (farther than the positive, within the margin), not "
+        "the hardest alone, which pull everything to one point, where the loss is just the margin. Normalize the "
+        "embeddings, lower the learning rate, and check the sign of both distances."
+    )
+
+    def __call__(self, history: History) -> tuple[Finding, ...]:
+        """Return, at the end of the run, one finding per module."""
+        if not finished(history) or not history.events("compared_outputs") or is_good(history, self.good):
+            return ()
+        found: list[Finding] = []
+        for item, name in tags.OUTPUT_STD.parts(history.names()).items():
+            values = history[name].values
+            if len(values) < self.count:
+                continue
+            first = finite_median(values[: self.head])
+            last = finite_median(values[-self.window :])
+            if last < self.share * first:
+                text = (
+                    f"the outputs of '{item}', whose distances the loss compares, have shrunk from a standard deviation "
+                    f"of {number(first)} to {number(last)}: they collapse to a single point, and the loss to its margin."
+                )
+                found.append(self.finding(history.step, text, subject=item))
+        return tuple(found)
+
+
+@dataclass(frozen=True, kw_only=True)
 class BatchOfOne(HealthRule):
     """Batch norms normalize by the statistics of a single sample.
 

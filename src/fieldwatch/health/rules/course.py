@@ -56,7 +56,9 @@ class EndedEarly(HealthRule):
             return ()
         done = history.step + 1
         is_over = int(ended[-1]["steps"]) >= done
-        exhausted = [each for each in loaders(history) if each["batches"] and history.first + each["batches"] == done]
+        # zip() begins one more step before it asks the loader.
+        passed = (done - history.first, done - history.first - 1)
+        exhausted = [each for each in loaders(history) if each["batches"] and each["batches"] in passed]
         if is_over and exhausted and done < self.most * planned:
             return (self._of_data(history, planned, exhausted[0]),)
         loss = history[tags.TOTAL]

@@ -11,6 +11,7 @@ from fieldwatch.health.finding import Finding, Severity
 from fieldwatch.health.outcomes import (
     ACCURACIES,
     FRACTIONS,
+    WORDS,
     held_out_metrics,
     is_rare,
     is_training,
@@ -53,7 +54,7 @@ class EvaluatedOnTraining(HealthRule):
         # An evaluation of the training data beside the other one may come first.
         if any(is_training(name) and is_rare(name, history) for name in history.names()):
             return ()
-        named = any(name_words(name) & _UNSEEN for name in held_out_metrics(history))
+        named = any(_UNSEEN & set(WORDS.findall(name.lower())) for name in held_out_metrics(history))
         found: list[Finding] = []
         for item, name in tags.EVALUATION_SEEN.parts(history.names()).items():
             series = history[name]

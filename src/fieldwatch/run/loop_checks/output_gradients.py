@@ -22,8 +22,10 @@ _CLASSES = 4096
 _FEWEST = 4
 _FEW = 64
 """Numbers of classes of which wrong answers are counted by pair."""
-_FADE = 0.9
+_FADE = 0.8
 """Weight of the earlier answers at each measured step."""
+_EVEN = 0.25
+"""Ratio of the wrong answers in both directions from which on they are about as frequent."""
 _LARGEST = 1 << 24
 """Number of entries of an output above which it is not measured."""
 
@@ -77,7 +79,8 @@ class TargetCounts:
         paired = usual[usual] == torch.arange(classes, device=usual.device)
         there = wrong.gather(1, usual[:, None])[:, 0]
         back = wrong[usual, torch.arange(classes, device=usual.device)]
-        within = (torch.minimum(there, back) * paired).sum()
+        even = torch.minimum(there, back) >= _EVEN * torch.maximum(there, back)
+        within = (there * (paired & even)).sum()
         return {"pairs": within / number.clamp_min(1), "share": number / answers.sum().clamp_min(1)}
 
     def use(self, gradient: Float[Tensor, "..."], dimension: int) -> Float[Tensor, ""]:
