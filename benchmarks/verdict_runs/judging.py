@@ -42,7 +42,8 @@ class Ran:
         found = [finding for finding in self.findings if finding["severity"] in SERIOUS]
         for death in self.deaths:
             text = str(death.get("error", ""))
-            found.append({"rule": "died", "severity": "error", "subject": "", "message": text, "remedy": text})
+            remedy = str(death.get("advice", text))
+            found.append({"rule": "died", "severity": "error", "subject": "", "message": text, "remedy": remedy})
         if self.ended != "refused":
             return found
         refusal = {"rule": "refused", "severity": "error", "subject": ""}

@@ -71,6 +71,8 @@ def run(arguments: Sequence[str]) -> int:
             # The last death's error is the state's, which stands above.
             cause += f": {error}" if error and error not in str(state) else ""
             console.print(Text(f"died of {cause} ({death['place']})"), soft_wrap=True)
+            if "advice" in death:
+                console.print(Text(f"-> {death['advice']}"), soft_wrap=True)
         look = closer_look(chosen.run, findings)
         if look:
             print_paths(console, look)

@@ -104,6 +104,7 @@ class Clock:
         self._milliseconds: dict[str, float] = {}
         self._tags: dict[str, str] = {}
         self._pending_events: deque[tuple[str, torch.cuda.Event, torch.cuda.Event]] = deque()
+        self._processor = (time.thread_time(), -1)
         # Through the property, which checks whether this build supports NVTX.
         self.nvtx = NSYS_SESSION_VARIABLE in os.environ and has_nvtx() if nvtx is None else nvtx
 
@@ -122,6 +123,19 @@ class Clock:
     def span(self, name: str) -> "Span":
         """Return a context manager that measures a block as ``Time/<name>``; equal names add up within a step."""
         return Span(self, name)
+
+    def processor(self, step: int) -> dict[str, float]:
+        """Return the processor time of this thread per step since the last call, by metric name.
+
+        Args:
+            step: index of the step that ends; the first call counts from the first step that it is given.
+        """
+        began, first = self._processor
+        now = time.thread_time()
+        self._processor = (now, step)
+        steps = step - first
+        # A resumed run, or one that was rolled back, has not made all steps up to this one.
+        return {tags.PROCESSOR: (now - began) * 1e3 / steps} if first >= 0 and steps > 0 else {}
 
     def timed(self, source: Iterable[Item]) -> Iterator[Item]:
         """Iterate over ``source`` repeatedly, measuring the wait for each batch as ``Time/data``.

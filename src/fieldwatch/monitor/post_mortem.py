@@ -13,6 +13,7 @@ import orjson
 from fieldwatch.base import output_path, write_file
 from fieldwatch.monitor.black_box import FOLDER, STACKS, Heartbeat, mark_explained, read_black_box
 from fieldwatch.monitor.causes import Death, cause_without_status
+from fieldwatch.monitor.known_errors import advice_for
 
 CRASH: Final = "crash"
 REPORT: Final = "crash.json"
@@ -145,10 +146,15 @@ def explain_silent_end(folder: Path) -> tuple[Death, Heartbeat, Path] | None:
 def read_post_mortems(folder: Path) -> list[dict[str, Any]]:
     """Read every ``crash/<time>/crash.json`` of a run, oldest first, each with its folder as ``place``.
 
-    A report that cannot be read contains only its ``place``.
+    A report that cannot be read contains only its ``place``. One of a common error has ``advice``.
     """
     folders = sorted((folder / CRASH).glob("*/")) if (folder / CRASH).is_dir() else []
-    return [{**_report(path / REPORT), "place": str(path.relative_to(folder))} for path in folders]
+    return [{**_with_advice(_report(path / REPORT)), "place": str(path.relative_to(folder))} for path in folders]
+
+
+def _with_advice(report: dict[str, Any]) -> dict[str, Any]:
+    advice = advice_for(str(report.get("error", "")))
+    return {**report, "advice": advice} if advice else report
 
 
 def _report(path: Path) -> dict[str, Any]:

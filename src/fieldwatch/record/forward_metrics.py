@@ -264,8 +264,8 @@ FORWARD = (
     Metric(
         name="Forward/<module>_input_rounded",
         unit="",
-        meaning="Share of the entries of a float32 input that are no whole numbers and are exact in bfloat16, as if they "
-        "had been rounded to it; 0 for an input of whole numbers.",
+        meaning="Share of the entries of a float32 input that are no whole numbers and are exact in bfloat16, as if "
+        "they had been rounded to it; 0 for an input of whole numbers.",
     ),
     Metric(
         name="Forward/<module>_evaluation_seen",
@@ -275,8 +275,8 @@ FORWARD = (
     Metric(
         name="Forward/<module>_wrong_pairs",
         unit="",
-        meaning="Share of the wrong answers that confuse two classes with each other, in both directions, over the last "
-        "measured batches.",
+        meaning="Share of the wrong answers that confuse two classes with each other, in both directions, over the "
+        "last measured batches.",
     ),
     Metric(
         name="Forward/<module>_wrong_share",

@@ -29,7 +29,7 @@ NO_STEPS = "no_steps"
 KEPT_WEIGHTS = "kept_weights"
 """Kind of the event with a variable that holds the weights of a module: ``name``, ``item``, ``shared``."""
 EVALUATION_OUTPUT = "evaluation_output"
-"""Kind of the event with what a second forward of an evaluation showed: ``item``, ``random``, ``others``, ``inline``."""
+"""Kind of the event with what a second forward of an evaluation shows: ``item``, ``random``, ``others``, ``inline``."""
 PADDING_ROWS = "padding_rows"
 """Kind of the event with look-ups of the row of an embedding that stays 0: ``name``, ``index``, ``share``."""
 UNTRAINED_ROWS = "untrained_rows"
@@ -40,6 +40,9 @@ FOREIGN_GRADIENT = "foreign_gradient"
 """Kind of the event with gradients that another loss has left in a module: ``optimizer``, ``other``, ``updates``."""
 KEPT_TENSORS = "kept_tensors"
 """Kind of the event with tensors that are alive at the end with their graphs: ``count``, ``nbytes``, ``holder``."""
+
+PROCESSOR = "Performance/processor_ms"
+"""Metric of the processor time per step."""
 
 # Top-level groups: the part of a tag before its first slash.
 LOSS = "Loss"

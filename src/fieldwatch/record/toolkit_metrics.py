@@ -168,6 +168,13 @@ GUARD = (
 TIME = (
     Metric(name="Time/step", unit="ms", meaning="Wall time from the start of this step to the next.", better="lower"),
     Metric(
+        name="Performance/processor_ms",
+        unit="ms",
+        meaning="Processor time of the training's thread per step, the mean since this was recorded last: other "
+        "processes hardly change it.",
+        better="lower",
+    ),
+    Metric(
         name="Time/<span>",
         unit="ms",
         meaning="Total time of one named span within the step: wall time on a CPU, time between CUDA events on a GPU.",

@@ -1,7 +1,7 @@
 """Variables of a loop that hold the weights of a module: a copy of earlier ones, or only a view of the current ones."""
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any, cast
@@ -51,7 +51,7 @@ def _states(frame: FrameType) -> Iterator[tuple[str, Mapping[str, Any]]]:
                 if isinstance(inner, Mapping):
                     yield f"{name}[{key!r}]", cast("Mapping[str, Any]", inner)
         elif _is_of_user(value):
-            for key, inner in list(vars(cast("Any", value)).items()):
+            for key, inner in list(cast("dict[str, object]", vars(value)).items()):
                 if isinstance(inner, Mapping):
                     yield f"{name}.{key}", cast("Mapping[str, Any]", inner)
 
@@ -64,9 +64,9 @@ def _is_of_user(value: object) -> bool:
     return isinstance(file, str) and not is_installed(Path(file))
 
 
-def _is_shared(pairs: list[tuple[Tensor, Tensor]]) -> bool:
+def _is_shared(pairs: Sequence[tuple[Tensor, Tensor]]) -> bool:
     return all(own.data_ptr() == kept.data_ptr() and own.numel() > 0 for own, kept in pairs)
 
 
-def _is_same(pairs: list[tuple[Tensor, Tensor]]) -> bool:
+def _is_same(pairs: Sequence[tuple[Tensor, Tensor]]) -> bool:
     return all(own.device == kept.device and torch.equal(own, kept) for own, kept in pairs)

@@ -411,6 +411,8 @@ class Session:
         closing = time.perf_counter()
         values = step.host_values
         values |= self.clock.take()
+        if (step.index + 1) % self._context.detail_every == 0:
+            values |= self.clock.processor(step.index)
         self.memory.end(step.index, values)
         values["Time/step"] = (time.perf_counter() - self._step_began) * 1e3
         heading = Heading("step", step.index, step.index, self.log.seconds, step.samples)

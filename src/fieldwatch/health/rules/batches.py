@@ -372,8 +372,8 @@ class EmbeddingsShrink(HealthRule):
     count: int = threshold(34, unit="recordings", reason="the first 32 steps, and two later ones")
     good: float = threshold(0.8, unit="fraction", reason="so many right answers show embeddings that tell apart")
     remedy: ClassVar[str] = (
-        "Choose easier negatives: all of a batch, or semi-hard ones (farther than the positive, within the margin), not "
-        "the hardest alone, which pull everything to one point, where the loss is just the margin. Normalize the "
+        "Choose easier negatives: all of a batch, or semi-hard ones (farther than the positive, within the margin), "
+        "not the hardest alone, which pull everything to one point, where the loss is just the margin. Normalize the "
         "embeddings, lower the learning rate, and check the sign of both distances."
     )
 
@@ -390,8 +390,9 @@ class EmbeddingsShrink(HealthRule):
             last = finite_median(values[-self.window :])
             if last < self.share * first:
                 text = (
-                    f"the outputs of '{item}', whose distances the loss compares, have shrunk from a standard deviation "
-                    f"of {number(first)} to {number(last)}: they collapse to a single point, and the loss to its margin."
+                    f"the outputs of '{item}', whose distances the loss compares, have shrunk from a standard "
+                    f"deviation of {number(first)} to {number(last)}: they collapse to a single point, and the loss to "
+                    "its margin."
                 )
                 found.append(self.finding(history.step, text, subject=item))
         return tuple(found)

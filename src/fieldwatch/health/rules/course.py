@@ -75,8 +75,8 @@ class EndedEarly(HealthRule):
 
     def _of_data(self, history: History, planned: int, loader: Mapping[str, Any]) -> Finding:
         text = (
-            f"the loop ended after {history.step + 1} of {planned} planned steps, when the loader '{loader['name']}' had "
-            f"no more of its {loader['batches']} batches: the training stopped early, after one pass over the data."
+            f"the loop ended after {history.step + 1} of {planned} planned steps, when the loader '{loader['name']}' "
+            f"had no more of its {loader['batches']} batches: it stopped early, after one pass over the data."
         )
         remedy = (
             "Repeat the data: iterate over the loader again in each epoch, for epoch in range(epochs), or let "

@@ -104,7 +104,7 @@ class EvaluationRandom(HealthRule):
         return tuple(self._judge(event) for event in history.events(self.kind) if event["random"])
 
     def _judge(self, event: Mapping[str, Any]) -> Finding:
-        text = f"'{event['item']}' in eval mode returned different outputs for the same samples: its evaluations are random."
+        text = f"'{event['item']}' in eval mode returned different outputs for the same samples: it draws at random."
         if event["inline"]:
             text += f" {event['inline']}.forward calls functional.dropout without training=self.training."
         severity: Severity = "warning" if event["inline"] else "note"

@@ -41,8 +41,8 @@ class BestNotCopied(HealthRule):
         return tuple(
             self.finding(
                 int(event["step"]),
-                f"'{event['name']}' holds the weights of '{item}' themselves, not a copy of earlier ones: they have been "
-                "trained on, and the best weights are lost.",
+                f"'{event['name']}' holds the weights of '{item}' themselves, not a copy of earlier ones: they have "
+                "been trained on, and the best weights are lost.",
                 subject=str(event["name"]),
             )
             for item, event in shared.items()

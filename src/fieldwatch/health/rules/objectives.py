@@ -110,8 +110,8 @@ class LossForm(HealthRule):
                 "saturate, so that its gradients vanish where it is sure."
             )
             remedy = (
-                "Remove the sigmoid at the end of the critic (discriminator): a difference of means needs a linear last "
-                "layer. For a discriminator with probabilities, use binary_cross_entropy_with_logits in its place."
+                "Remove the sigmoid at the end of the critic (discriminator): a difference of means needs a linear "
+                "last layer. For a discriminator with probabilities, use binary_cross_entropy_with_logits in its place."
             )
         elif form == "itself":
             text = (

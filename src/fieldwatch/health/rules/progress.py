@@ -153,8 +153,6 @@ class NoProgress(HealthRule):
             return (declined,)
         fallen = loss_reduction(history)
         rewards: dict[str, Direction] = {name: judged[name] for name in judged if core_words(name) & _REWARDS}
-        if rewards and any(self._was_learned_before(history, name) for name in rewards):
-            return ()
         if rewards and all(self._never_better(history[name].values) for name in rewards):
             judged = rewards
         elif (
@@ -166,7 +164,7 @@ class NoProgress(HealthRule):
             return ()
         for name, better in judged.items():
             values = history[name].values
-            if self._is_good(name, better, history):
+            if self._is_good(name, better, history) or self._was_learned_before(history, name):
                 return ()
             gains, usual = self._gains(values, better)
             # A single good evaluation shows that a run has learned something, even if it was lost later.
@@ -380,8 +378,10 @@ class NoProgress(HealthRule):
         return float(rewards[0]) < 0 and best - float(rewards[0]) <= self.gain * abs(float(rewards[0]))
 
     def _was_learned_before(self, history: History, name: str) -> bool:
-        """Return whether the returns of the training had risen by the first evaluation, which is as good as they are."""
+        """Return whether the returns of the training had risen by the first evaluation, which shows as good ones."""
         evaluated = history[name]
+        if not core_words(name) & _REWARDS:
+            return False
         for training in history.names():
             words = name_words(training)
             rows = history[training]

@@ -102,8 +102,8 @@ class TermAlwaysZero(HealthRule):
         return tuple(
             self.finding(
                 history.step,
-                f"term '{term}' was exactly 0 at all {len(history[name])} recorded steps: it selects nothing and trains "
-                "nothing.",
+                f"term '{term}' was exactly 0 at all {len(history[name])} recorded steps: it selects nothing and "
+                "trains nothing.",
                 subject=term,
             )
             for term, name in names.items()

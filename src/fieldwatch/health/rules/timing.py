@@ -205,23 +205,23 @@ class SlowStart(HealthRule):
 
 @dataclass(frozen=True, kw_only=True)
 class StepsSlowDown(HealthRule):
-    """Steps take longer and longer, although the model and its memory do not grow.
+    """Steps take more and more processor time, although the model does not grow.
 
-    Compared are the fastest steps of each part of a run, which other processes hardly delay.
+    Wall time also depends on the other processes of a machine, so it is only asked whether it grows as well.
 
     Attributes:
-        metric: metric of the step time, in ms.
+        metric: metric of the processor time per step, in ms.
+        wall: metric of the wall time per step, in ms.
         sizes: metrics of what may grow on purpose; a run in which one of them does is not judged.
     """
 
-    metric: str = STEP_TIME
+    metric: str = "Performance/processor_ms"
+    wall: str = STEP_TIME
     sizes: Sequence[str] = ("Memory/parameters_MB",)
     ratio: float = threshold(1.5, unit="times the time at first", reason="clocks and caches change less")
-    least: float = threshold(2.0, unit="ms", reason="the slower steps cost this much more at least")
-    fast: float = threshold(0.25, unit="quantile of the times", reason="of each part of the run")
-    parts: int = threshold(4, unit="parts of the run", reason="each slower than the one before")
-    count: int = threshold(240, unit="steps", reason="shorter runs lose little time, and show no course")
-    skipped: int = threshold(32, unit="steps", reason="kernels are compiled, caches fill")
+    least: float = threshold(2.0, unit="ms", reason="later steps cost this much more at least")
+    parts: int = threshold(3, unit="parts of the run", reason="each slower than the one before")
+    count: int = threshold(6, unit="recordings", reason="one of every 50th step, so that each part has two")
     grown: float = threshold(1.1, unit="times the first size", reason="what grows may take longer")
     remedy: ClassVar[str] = (
         "Look for what grows with the number of steps: a metric or list over all outputs so far (reset it at each "
@@ -235,16 +235,20 @@ class StepsSlowDown(HealthRule):
             return ()
         if any(self._has_grown(history[name]) for name in self.sizes if name in history):
             return ()
-        values = history[self.metric].values[self.skipped :]
-        times = np.array([np.nanquantile(part, self.fast) for part in np.array_split(values, self.parts)])
-        slower = bool((np.diff(times) > 0).all()) and times[-1] > self.ratio * times[0]
+        times = self._parts(history[self.metric])
+        wall = self._parts(history[self.wall]) if self.wall in history else times
+        slower = bool((np.diff(times) > 0).all()) and times[-1] > self.ratio * times[0] and wall[-1] > wall[0]
         if not slower or times[-1] - times[0] < self.least:
             return ()
         text = (
-            f"steps have slowed down all along, from {number(times[0], 3)} to {number(times[-1], 3)} ms, although the "
-            "model has not grown: the time per step grows with the number of steps."
+            f"steps have slowed down all along, from {number(times[0], 3)} to {number(times[-1], 3)} ms of processor "
+            "time, although the model has not grown: the time per step grows with the number of steps."
         )
         return (self.finding(history.step, text),)
+
+    def _parts(self, series: Series) -> NDArray[np.float64]:
+        """Return the median of each part of a run; its first recording, when everything begins, is left out."""
+        return np.array([np.nanmedian(part) for part in np.array_split(series.values[1:], self.parts)])
 
     def _has_grown(self, sizes: Series) -> bool:
         first = float(sizes.start.values[0])

@@ -204,11 +204,8 @@ class LoopChecks:
         Returns:
             Values to record with the step.
         """
-        if self._first_update is None:
-            self._first_update = step
         if not self._updates:
-            self._optimizers.add_items(self._tracked.items)
-            self._scan()
+            self._prepare(step)
         # The optimizers of the previous update are known.
         if optimizers != self._latest:
             self._add_optimizers(optimizers)
@@ -221,13 +218,8 @@ class LoopChecks:
         self._updates += 1
         if not self._modes.unchanged(step):
             self._check_modes(step)
-        if self._embeddings.pending:
-            for facts in self._embeddings.padding():
-                self._event(tags.PADDING_ROWS, **facts)
-        if not self._foreign.done:
-            foreign = self._foreign.check(optimizers)
-            if foreign is not None:
-                self._event(tags.FOREIGN_GRADIENT, **foreign)
+        if self._embeddings.pending or not self._foreign.done:
+            self._check_first_updates(optimizers)
         left = self._uncleared.check(optimizers)
         values = self._forwards.at_update()
         if values:
@@ -235,6 +227,21 @@ class LoopChecks:
         if left is not None:
             values[tags.UNCLEARED] = left
         return values
+
+    def _prepare(self, step: int) -> None:
+        """Note the first update of this segment, and what is there by then."""
+        if self._first_update is None:
+            self._first_update = step
+        self._optimizers.add_items(self._tracked.items)
+        self._scan()
+
+    def _check_first_updates(self, optimizers: Sequence[Optimizer]) -> None:
+        """Check what shows at the first updates: look-ups of padding, and gradients of other losses."""
+        for facts in self._embeddings.padding():
+            self._event(tags.PADDING_ROWS, **facts)
+        foreign = None if self._foreign.done else self._foreign.check(optimizers)
+        if foreign is not None:
+            self._event(tags.FOREIGN_GRADIENT, **foreign)
 
     def _add_optimizers(self, optimizers: Sequence[Optimizer]) -> None:
         renewed = self._optimizers.renewed(optimizers, self._updates)

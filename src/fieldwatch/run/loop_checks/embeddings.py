@@ -104,7 +104,7 @@ class EmbeddingCheck:
                 untouched = _untouched(table.module, optimizers)
                 if untouched is not None:
                     share = float((counts * untouched).sum() / counts.sum().clamp_min(1))
-                    rows = torch.nonzero((counts > 0) & untouched)[:3, 0].tolist()
+                    rows = [int(row) for row in torch.nonzero((counts > 0) & untouched)[:3, 0]]
                     # An earlier finding is taken back by a share of 0.
                     if rows or table.reported:
                         table.reported = True

@@ -280,13 +280,9 @@ class _Probe:
             self._raw = not given.requires_grad
             self._note_columns(inputs[0])
             self._seen.note(arguments[:_MOST_TENSORS])
-            if self._raw and given.is_floating_point():
-                self._samples.note(inputs[0])
-            if given.dtype is torch.float32:
-                self.trained[tags.INPUT_ROUNDED.tag(self.name)] = _rounded(inputs[0])
             self._order.note(arguments[:_MOST_TENSORS])
-            if given.is_floating_point() and inputs[0].shape[1] > 1 and self._columns is not None:
-                self.trained[tags.INPUT_RATIO.tag(self.name)] = _largest_ratio(self._columns[1])
+            if given.is_floating_point():
+                self._note_numbers(given, inputs[0])
             if made is not None:
                 self.trained[tags.OUTPUT_STD.tag(self.name)] = made.std(correction=0)
                 # The mean and spread of a few samples say little of all.
@@ -303,6 +299,15 @@ class _Probe:
                 if made.shape[1] > 1:
                     usual = made.mean(dim=0).var(correction=0) / made.var(correction=0).clamp_min(1e-30)
                     self.trained[tags.OUTPUT_SHARE.tag(self.name)] = 1 - usual
+
+    def _note_numbers(self, given: Tensor, rows: Float[Tensor, "rows columns"]) -> None:
+        """Note the samples of an input of numbers, and measure its columns and its precision."""
+        if self._raw:
+            self._samples.note(rows)
+        if given.dtype is torch.float32:
+            self.trained[tags.INPUT_ROUNDED.tag(self.name)] = _rounded(rows)
+        if rows.shape[1] > 1 and self._columns is not None:
+            self.trained[tags.INPUT_RATIO.tag(self.name)] = _largest_ratio(self._columns[1])
 
     def _listen(self, module: nn.Module, args: tuple[Any, ...], output: object) -> None:
         """Measure the gradient of the first output, and whether equal tokens have equal outputs."""

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any, cast
 from weakref import ref
 
-import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -55,7 +54,7 @@ class FrozenNorms:
         """Yield, by module, how far the statistics have moved, in standard deviations; call it once, at the end."""
         by_item: dict[str, list[tuple[str, float]]] = {}
         for known in self._norms:
-            norm = known.module()
+            norm = cast("Any", known.module())
             if norm is None or norm.running_mean is None or norm.running_mean.device != known.mean.device:
                 continue
             spread = known.variance.clamp_min(_SMALL).sqrt()
@@ -73,5 +72,4 @@ def _frozen(root: nn.Module, item: str) -> Iterator[tuple[str, Any]]:
         if not is_norm(module) or not module.training or not norm.track_running_stats or not norm.affine:
             continue
         if norm.running_mean is not None and norm.momentum != 0.0 and not norm.weight.requires_grad:
-            if not torch.is_inference(norm.running_mean):
-                yield path, norm
+            yield path, norm
