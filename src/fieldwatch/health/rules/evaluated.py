@@ -12,9 +12,12 @@ from fieldwatch.health.outcomes import (
     ACCURACIES,
     FRACTIONS,
     WORDS,
+    held_out_accuracy,
+    held_out_lag,
     held_out_metrics,
     is_rare,
     is_training,
+    late,
     loss_ends,
     name_words,
     whole,
@@ -22,6 +25,7 @@ from fieldwatch.health.outcomes import (
 from fieldwatch.health.rule import HealthRule
 from fieldwatch.health.rules.chance import falls_short
 from fieldwatch.health.rules.poor_results import ends_poorly, is_good
+from fieldwatch.health.rules.results import HeldOutGap
 from fieldwatch.health.thresholds import threshold
 from fieldwatch.health.window import finished, finite_median, is_signed
 from fieldwatch.record import History, tags
@@ -42,6 +46,8 @@ class EvaluatedOnTraining(HealthRule):
     share: float = threshold(0.4, unit="fraction of the samples", reason="copies among natural data are far fewer")
     first: float = threshold(0.05, unit="fraction of the samples", reason="at the first evaluations, none were known")
     later: float = threshold(0.3, unit="fraction of the samples", reason="of the known ones: a new split of the data")
+    gap: float = threshold(0.2, unit="difference of accuracies", reason="what was learned by heart has none")
+    lag: float = threshold(0.3, unit="fraction of the fall of the training loss", reason="the same for a loss")
     count: int = threshold(2, unit="evaluations", reason="a first look may be at the data of the training")
     remedy: ClassVar[str] = (
         "Evaluate samples that the training never gets: split the data once, by a fixed seed or a stored list of "
@@ -63,7 +69,7 @@ class EvaluatedOnTraining(HealthRule):
             usual = finite_median(series.values)
             begin = finite_median(series.values[: max(len(series) // 4, 1)])
             end = finite_median(series.values[-max(len(series) // 4, 1) :])
-            if named and usual >= self.share:
+            if named and usual >= self.share and not self._differs(history, item):
                 text = (
                     f"{percent(usual, 0)} of the samples that '{item}' gets in evaluations are the same data as in its "
                     "first training batches: what is called held-out was seen in training (a leak)."
@@ -78,6 +84,16 @@ class EvaluatedOnTraining(HealthRule):
                 )
                 found.append(self.finding(int(series.steps[at]), text, subject=item))
         return tuple(found)
+
+    def _differs(self, history: History, item: str) -> bool:
+        """Return whether held-out results lack what the training has: the targets or other inputs are other ones.
+
+        The nodes of a graph are the same in training and evaluation, and so are samples beside which others stand.
+        """
+        hits = tags.HITS.tag(item)
+        accuracies = [value for _, value in held_out_accuracy(history)]
+        gap = late(history[hits]) - min(accuracies) if hits in history and accuracies else 0.0
+        return gap > self.gap or held_out_lag(history) > self.lag or bool(HeldOutGap()(history))
 
 
 @dataclass(frozen=True, kw_only=True)

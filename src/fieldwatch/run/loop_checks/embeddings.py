@@ -131,7 +131,9 @@ class _Table:
             self._handle = None
 
     def _count(self, ids: Tensor) -> None:
-        if not torch.is_grad_enabled():
+        # Sequences that are written token by token are filled up with tokens that no output depends on.
+        single = ids.dim() < _SEQUENCES or ids.shape[-1] == 1
+        if single and not torch.is_grad_enabled():
             now = torch.zeros(self.module.num_embeddings, device=ids.device)
             now.index_add_(0, ids.reshape(-1).long(), torch.ones(ids.numel(), device=ids.device))
             self.counts = now if self.counts is None else self.counts + now

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 from weakref import ref
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -24,6 +25,7 @@ class _Norm:
     item: str
     path: str
     module: ref[nn.Module]
+    scale: Float[Tensor, " channels"]
     mean: Float[Tensor, " channels"]
     variance: Float[Tensor, " channels"]
 
@@ -44,6 +46,7 @@ class FrozenNorms:
                 item=item,
                 path=path,
                 module=ref(norm),
+                scale=cast("Tensor", norm.weight).detach().clone(),
                 mean=cast("Tensor", norm.running_mean).clone(),
                 variance=cast("Tensor", norm.running_var).clone(),
             )
@@ -56,6 +59,9 @@ class FrozenNorms:
         for known in self._norms:
             norm = cast("Any", known.module())
             if norm is None or norm.running_mean is None or norm.running_mean.device != known.mean.device:
+                continue
+            # An average of weights is not trained either, but follows a model, with its statistics.
+            if not torch.equal(norm.weight.detach(), known.scale):
                 continue
             spread = known.variance.clamp_min(_SMALL).sqrt()
             moved = cast("Tensor", norm.running_mean) - known.mean
