@@ -71,7 +71,7 @@ def ask_again(
         return None
     few_args = samples[: len(args)]
     few_kwargs = dict(zip(kwargs, samples[len(args) :], strict=True))
-    with _as_before(module):
+    with torch.no_grad(), _as_before(module):
         try:
             first: object = module.forward(*few_args, **few_kwargs)
             second: object = module.forward(*few_args, **few_kwargs)
@@ -81,7 +81,7 @@ def ask_again(
         return None
     drawn = _apart(first, second) > _RANDOM
     half = output.dtype in (torch.float16, torch.bfloat16) or torch.is_autocast_enabled(output.device.type)
-    others = not drawn and _apart(first, output[:ROWS]) > (_COARSE if half else _OTHERS)
+    others = not drawn and _apart(first, output.detach()[:ROWS]) > (_COARSE if half else _OTHERS)
     return {"random": drawn, "others": others, "inline": inline_dropout(module) if drawn else ""}
 
 
