@@ -30,6 +30,7 @@ BROAD_BORDERS = {
     ): "code of strangers (viser): printed; it must not end the training",
     ("registry/installed.py", "_load"): "code of strangers: a package that cannot be imported; chained",
     ("record/writer.py", "_work"): "thread border: raised in the training thread",
+    ("run/loop_checks/second_forward.py", "ask_again"): "user code: a module that insists on its batch is not asked",
     ("run/loop_source.py", "_facts"): "user code: the length of a data set may raise anything; the loader is left out",
     ("replay/replay.py", "train"): "user code: an exception of the step is a result of the replay",
 }

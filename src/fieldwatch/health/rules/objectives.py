@@ -105,14 +105,7 @@ class LossForm(HealthRule):
                 "a.shape == b.shape before the product."
             )
         elif form == "bounded_critic":
-            text = (
-                f"term '{term}' is the difference of the means of two sigmoids: a critic whose answers are bounded and "
-                "saturate, so that its gradients vanish where it is sure."
-            )
-            remedy = (
-                "Remove the sigmoid at the end of the critic (discriminator): a difference of means needs a linear "
-                "last layer. For a discriminator with probabilities, use binary_cross_entropy_with_logits in its place."
-            )
+            text, remedy = _of_critic(term)
         elif form == "itself":
             text = (
                 f"term '{term}' is a cross-entropy of the similarities of {event['rows']} entries with each other, "
@@ -134,6 +127,19 @@ class LossForm(HealthRule):
                 "assert output.shape == target.shape."
             )
         return replace(self.finding(int(event["step"]), text, subject=term), remedy=remedy)
+
+
+def _of_critic(term: str) -> tuple[str, str]:
+    """Return message and remedy of a critic that ends with a sigmoid, whose means are subtracted."""
+    text = (
+        f"term '{term}' is the difference of the means of two sigmoids: a critic whose answers are bounded and "
+        "saturate, so that its gradients vanish where it is sure."
+    )
+    remedy = (
+        "Remove the sigmoid at the end of the critic (discriminator): a difference of means needs a linear last layer. "
+        "For a discriminator with probabilities, use binary_cross_entropy_with_logits in its place."
+    )
+    return text, remedy
 
 
 @dataclass(frozen=True, kw_only=True)
