@@ -202,4 +202,4 @@ def test_a_generator_of_parameters_that_is_clipped_again_and_again_is_used_up(tm
             step.observe(Terms(fit=(1.0, loss)))
             step.update(optimizer)
     (event,) = read_history(tmp_path).events("loop_source")
-    assert [each["what"] for each in event["order"]] == ["clip of a generator"]
+    assert len(event["order"]) == 1

@@ -12,6 +12,7 @@ from fieldwatch.health.outcomes import (
     ACCURACIES,
     FRACTIONS,
     WORDS,
+    has_improved,
     held_out_accuracy,
     held_out_lag,
     held_out_metrics,
@@ -198,6 +199,8 @@ class PaddingLookedUp(HealthRule):
 class RowsNeverTrained(HealthRule):
     """Evaluations look up rows of an embedding that have never had a gradient.
 
+    A note if a held-out result has improved: what the rows stand for may not matter for it.
+
     Attributes:
         kind: kind of the events to report.
     """
@@ -215,8 +218,9 @@ class RowsNeverTrained(HealthRule):
         if not finished(history):
             return ()
         latest = {str(event["name"]): event for event in history.events(self.kind)}
+        severity: Severity = "note" if has_improved(history) else "warning"
         return tuple(
-            self.finding(int(event["step"]), self._text(event), subject=name)
+            self.finding(int(event["step"]), self._text(event), subject=name, severity=severity)
             for name, event in latest.items()
             if event["share"] >= self.share
         )
