@@ -18,7 +18,6 @@ from fieldwatch.health.outcomes import (
     held_out_metrics,
     is_rare,
     is_training,
-    late,
     loss_ends,
     name_words,
     whole,
@@ -93,7 +92,7 @@ class EvaluatedOnTraining(HealthRule):
         """
         hits = tags.HITS.tag(item)
         accuracies = [value for _, value in held_out_accuracy(history)]
-        gap = late(history[hits]) - min(accuracies) if hits in history and accuracies else 0.0
+        gap = finite_median(history[hits].values[-2:]) - min(accuracies) if hits in history and accuracies else 0.0
         return gap > self.gap or held_out_lag(history) > self.lag or bool(HeldOutGap()(history))
 
 
