@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -34,18 +35,18 @@ def falling(count: int = 600, *, to: float = 0.1) -> np.ndarray:
     return (to + (1 - to) * np.exp(-np.arange(count) / 80)) * noise
 
 
-def over(make: Make, *parts: object, loss: np.ndarray | None = None, **event: object) -> History:
+def over(make: Make, *parts: object, loss: np.ndarray | None = None, **event: Any) -> History:
     """A finished run, with an event if one is given."""
     events = [PLAN, *([{"step": 599, **event}] if event else [])]
     return make({"Loss/total": falling() if loss is None else loss}, *parts, events=events)
 
 
-def measured(make: Make, rows: Mapping[str, object], *, loss: np.ndarray | None = None, **event: object) -> History:
+def measured(make: Make, rows: Mapping[str, object], *, loss: np.ndarray | None = None, **event: Any) -> History:
     """A finished run with 36 measured steps."""
     return over(make, ({name: np.asarray(each) for name, each in rows.items()}, {"stride": 16}), loss=loss, **event)
 
 
-def evaluations(make: Make, rows: Mapping[str, object], *, loss: np.ndarray | None = None, **event: object) -> History:
+def evaluations(make: Make, rows: Mapping[str, object], *, loss: np.ndarray | None = None, **event: Any) -> History:
     """A finished run with 12 evaluations."""
     return over(make, ({name: np.asarray(each) for name, each in rows.items()}, EVAL), loss=loss, **event)
 
@@ -54,12 +55,12 @@ def seen(make: Make, share: np.ndarray) -> History:
     return evaluations(make, {"Forward/net_evaluation_seen": share, "val/accuracy": np.linspace(0.3, 0.9, 12)})
 
 
-def poor(make: Make, **event: object) -> History:
+def poor(make: Make, **event: Any) -> History:
     """A run whose held-out result is no better than at first."""
     return evaluations(make, {"val/accuracy": np.full(12, 0.3)}, loss=falling(to=0.9), **event)
 
 
-def lost(make: Make, **event: object) -> History:
+def lost(make: Make, **event: Any) -> History:
     """A run whose held-out loss rises again."""
     return evaluations(make, {"val/loss": 0.5 + 0.1 * np.abs(np.arange(12) - 2)}, **event)
 
@@ -91,8 +92,8 @@ def slowing(make: Make, factor: float) -> History:
 
 
 ROUNDED = {"val/accuracy": np.linspace(0.2, 0.5, 36)}
-STATE = {"kind": "kept_weights", "name": "state", "item": "net"}
-OUTPUT = {"kind": "evaluation_output", "item": "net", "inline": ""}
+STATE: dict[str, Any] = {"kind": "kept_weights", "name": "state", "item": "net"}
+OUTPUT: dict[str, Any] = {"kind": "evaluation_output", "item": "net", "inline": ""}
 CASES = [
     Case(
         rule=evaluated.EvaluatedOnTraining(),

@@ -78,12 +78,18 @@ def test_dropout_as_a_function_is_found_in_evaluations_and_changes_no_number(tmp
     assert not aware.events("evaluation_output")
 
 
+def asked(model, output):
+    facts = ask_again(model, (OTHERS,), {}, output)
+    assert facts is not None
+    return facts
+
+
 def test_a_second_forward_leaves_a_module_as_it_was():
     model = Dropped(aware=False).eval()
     with torch.no_grad():
         output = model(OTHERS)
     before = torch.get_rng_state()
-    assert ask_again(model, (OTHERS,), {}, output)["random"]
+    assert asked(model, output)["random"]
     assert torch.equal(before, torch.get_rng_state())
     assert model.seen == [96]
     assert inline_dropout(nn.Linear(6, 1)) == ""
@@ -91,11 +97,10 @@ def test_a_second_forward_leaves_a_module_as_it_was():
 
 def test_samples_that_are_mixed_within_a_batch_are_found():
     mixed, alone = Centered().eval(), nn.Linear(6, 2).eval()
-    assert ask_again(mixed, (OTHERS,), {}, mixed(OTHERS))["others"]
+    assert asked(mixed, mixed(OTHERS))["others"]
     with torch.no_grad():
-        assert not ask_again(alone, (OTHERS,), {}, alone(OTHERS))["others"]
+        assert not asked(alone, alone(OTHERS))["others"]
     # Hooks of others would see the forward.
-    nn.Sequential(alone)
     watched = nn.Sequential(nn.Linear(6, 2)).eval()
     watched[0].register_forward_hook(lambda *_: None)
     assert ask_again(watched, (OTHERS,), {}, watched(OTHERS)) is None

@@ -56,9 +56,9 @@ class EvaluatedOnTraining(HealthRule):
     )
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
-        """Return one finding per module."""
+        """Return, at the end of the run, one finding per module."""
         # An evaluation of the training data beside the other one may come first.
-        if any(is_training(name) and is_rare(name, history) for name in history.names()):
+        if not finished(history) or any(is_training(name) and is_rare(name, history) for name in history.names()):
             return ()
         named = any(_UNSEEN & set(WORDS.findall(name.lower())) for name in held_out_metrics(history))
         found: list[Finding] = []
