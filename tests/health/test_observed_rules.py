@@ -250,7 +250,8 @@ def test_nodes_that_training_and_evaluation_share_are_no_leak_while_results_diff
 def test_a_loop_that_keeps_a_copy_of_its_best_weights_gets_notes(make):
     rises = {"val/accuracy": 0.8 - 0.06 * np.abs(np.arange(12) - 3)}
     (warned,) = ProgressLost()(evaluations(make, rises))
-    (noted,) = ProgressLost()(evaluations(make, rises, **STATE | {"shared": False, "same": False}))
+    copy: dict[str, Any] = {**STATE, "shared": False, "same": False}
+    (noted,) = ProgressLost()(evaluations(make, rises, **copy))
     assert (warned.severity, noted.severity) == ("warning", "note")
 
 
