@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fieldwatch.health import HealthRule
-from fieldwatch.health.outcomes import direction_of, explained_variance, is_training
+from fieldwatch.health.outcomes import direction_of, explained_variance, is_training, squares_term
 from fieldwatch.health.rules import batches, chance, course, evaluations, losses, progress, quality, results, simple
 from fieldwatch.record import History
 
@@ -287,3 +287,18 @@ def test_every_rule_of_these_modules_is_planted():
     from fieldwatch.health.rules import rules_in  # noqa: PLC0415  beside its only use
 
     assert {type(case.rule) for case in CASES} == {*rules_in(course), *rules_in(simple)}
+
+
+@pytest.mark.parametrize(("modules", "known"), [(("net",), True), (("net", "judge"), False)])
+def test_of_several_terms_that_of_the_squares_of_the_only_module_counts(modules, known, make):
+    """A regularizer beside it has nothing to do with the module's output; players of a game judge each other."""
+    smooth = np.linspace(0.02, 0.01, STEPS)
+    each = {"Loss/component_fit": FALLING, "Loss/component_smooth": smooth}
+    measured = {f"net_{name}": values for name, values in EXPLAINED.items()}
+    measured |= {f"{module}_input_mark": np.ones(40) for module in modules}
+    history = Record(loss=FALLING + 5 * smooth, each=each, measured=measured).history(make)
+    found = squares_term(history, "net")
+    assert (found is not None) == known
+    if found is not None:
+        assert found[1] == pytest.approx(1.0)
+        assert found[0].values == pytest.approx(FALLING)
