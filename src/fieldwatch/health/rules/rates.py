@@ -385,10 +385,11 @@ class RateStartsLate(HealthRule):
         return late(loss) > mean_until(loss, step)
 
     def _rises(self, rates: NDArray[np.float64]) -> bool:
-        """Return whether a rate never falls, and is far above that of half of the run at the end."""
+        """Return whether a rate never falls, never jumps, and is far above that of half of the run at the end."""
         middle = float(rates[len(rates) // 2])
         rising = bool((np.diff(rates) >= 0).all())
-        return rising and middle > 0 and float(rates[-1]) > self.rise * middle
+        jumps = bool((rates[1:] > self.jump * rates[:-1])[rates[:-1] > 0].any())
+        return rising and not jumps and middle > 0 and float(rates[-1]) > self.rise * middle
 
 
 def _last_above(rates: Series, share: float) -> int:
