@@ -36,6 +36,7 @@ _RESULTS = frozenset(
 )
 _INCIDENTS = frozenset({"RefusedUpdates", "RolledBack", "DeclaredButZero"})
 _UNTRAINED = frozenset({"LossNotDecreasing", "RateTooLow", "TermNotLearned", "UpdateRatio"})
+_LOST_GRADIENTS = frozenset({"GradientVanishing", "OutputUnused", "SamplesIgnored"})
 _OF_RATES = frozenset({"ConstantOutput", "DecayTooHigh", "NonFinite", "TermDominates", "TermNotLearned"})
 _OUTLIERS = _RESULTS - {"HeldOutGap", "TrainingGap", "WorseThanNothing"} | {"GradientExploding", "RateTooHigh"}
 _EVERYTHING = _LOSSES | _GRADIENTS | _STOPPED | _RESULTS | _INCIDENTS
@@ -57,7 +58,6 @@ EXPLAINS: Mapping[str, frozenset[str]] = MappingProxyType(
         "OutputRange": _RESULTS | _UNTRAINED | {"ConstantOutput", "InputIgnored", "NoDiversity"},
         "EqualUnits": _RESULTS | _UNTRAINED | {"ConstantOutput", "InputIgnored"},
         "OptimizerRenewed": _EVERYTHING | _UNTRAINED | {"NotKept"},
-        "SamplesIgnored": _RESULTS | _UNTRAINED,
         "NormalizedOverBatch": _RESULTS | _UNTRAINED | {"InputIgnored", "LossNotDecreasing"},
         "FutureVisible": _RESULTS,
         "FrozenDuringTraining": _RESULTS | _UNTRAINED | {"DeadGroup", "UnchangedParameters"},
@@ -79,10 +79,12 @@ EXPLAINS: Mapping[str, frozenset[str]] = MappingProxyType(
         "EvaluatedInTrainMode": _RESULTS - {"WorseThanNothing"} | {"EvaluationDraws"},
         "EvaluationDraws": _RESULTS - {"WorseThanNothing"} | {"LossSpike", "SampleSpike"},
         "UnclearedGradient": _EVERYTHING | {"RateTooHigh", "TermDominates"},
-        "TermWithoutGradient": _RESULTS | {"LossNotDecreasing", "GradientVanishing", "TermNotLearned", "OutputUnused"},
-        "OutputUnused": _RESULTS | _UNTRAINED | {"ConstantOutput"},
+        # Outputs and samples without gradients follow from terms and numbers that lose them.
+        "TermWithoutGradient": _RESULTS | _LOST_GRADIENTS | {"LossNotDecreasing", "TermNotLearned"},
         "ModeChanged": _RESULTS | {"EvaluationOutput", "LossJump", "LossSpike"},
-        "HalfUnderflow": _RESULTS | _UNTRAINED | {"GradientVanishing", "UnchangedParameters"},
+        "HalfUnderflow": _RESULTS | _UNTRAINED | _LOST_GRADIENTS | {"UnchangedParameters"},
+        "OutputUnused": _RESULTS | _UNTRAINED | {"ConstantOutput"},
+        "SamplesIgnored": _RESULTS | _UNTRAINED,
         "ScalerSkips": _EVERYTHING | _UNTRAINED,
         "BatchOfOne": _RESULTS | {"EvaluationOutput"},
         "StaleAverage": _RESULTS | {"EvaluationOutput"},

@@ -178,7 +178,7 @@ def _classes(
     surprise = -values.log_softmax(dim=1).gather(1, targets[:, None])[:, 0]
     hits = (values.argmax(dim=1) == targets).float()
     found = {
-        tags.CLASS_SUM.tag(name): gradient.sum(dim=1).abs().sum() / size.clamp_min(1e-30),
+        tags.CLASS_SUM.tag(name): gradient.sum(dim=1).abs().sum() / size,
         tags.HITS.tag(name): (hits * live).sum() / number,
         tags.IMPLIED_LOSS.tag(name): (surprise * live).sum() / number,
         tags.TARGET_ENTROPY.tag(name): _entropy(everything),
