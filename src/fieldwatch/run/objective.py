@@ -37,7 +37,7 @@ def backpropagate(total: Float[Tensor, ""]) -> None:
     total.backward()  # pyright: ignore[reportUnknownMemberType]  torch leaves its parameters without types
 
 
-def terms_of(output: Terms | HasTerms) -> Terms:
+def terms_of(output: object) -> Terms:
     """Return the loss terms of an objective's output, which is either terms or an object with terms.
 
     Raises:

@@ -182,8 +182,8 @@ class HeldOutGap(HealthRule):
     other_decibels: float = threshold(
         6.0,
         unit="dB",
-        reason="of pairs whose names differ by more than 'train', and while held-out data still gain: few views or pixels "
-        "are fitted more closely",
+        reason="of pairs whose names differ by more than 'train', and while held-out data still gain: few views or "
+        "pixels are fitted more closely",
         source="measured by benchmarks/verdicts.py",
     )
     share: float = threshold(
