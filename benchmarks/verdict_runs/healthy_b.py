@@ -121,7 +121,10 @@ SOLID = Command(
     write=scenes.solid_scene(20, 40, 300),
     good=19.0,
 )
-BUNNY = Command(pipeline="video", words=f"{VIDEO} --epochs 50", write=scenes.bunny_frames(20, (48, 24), 10), good=21.0)
+# After fifty passes, held-out frames of the bunny are worse than the mean frame, and the semantic head of the waves
+# knows little more than a mean: the verdict says so, and is right.
+BUNNY = Command(pipeline="video", words=f"{VIDEO} --epochs 120", write=scenes.bunny_frames(20, (48, 24), 10), good=21.0)
+WAVES_LONG = dataclasses.replace(WAVES, words=f"{VIDEO} --epochs 120")
 
 HEALTHY: tuple[Healthy, ...] = (
     STRIPES.healthy("stripes"),
@@ -153,6 +156,6 @@ HEALTHY: tuple[Healthy, ...] = (
     SOLID.healthy("solid of twenty views"),
     OBJECT.healthy("object"),
     RING.healthy("object of ten views"),
-    WAVES.healthy("waves"),
+    WAVES_LONG.healthy("waves"),
     BUNNY.healthy("bunny of twenty frames"),
 )

@@ -106,3 +106,9 @@ def test_explained_findings_are_read_as_they_were_written():
     assert Finding.from_json(old).because_of == ""
     with pytest.raises(InputError, match="lacks remedy"):
         Finding.from_json({key: old[key] for key in old if key != "remedy"})
+
+
+@pytest.mark.parametrize("cause", ["TermWithoutGradient", "HalfUnderflow"])
+def test_what_loses_gradients_explains_outputs_and_samples_without_them(cause):
+    (only,) = diagnose([found("OutputUnused", 599), found("SamplesIgnored", 15), found(cause, 31)])
+    assert only.cause.rule == cause

@@ -7,8 +7,20 @@ import numpy as np
 import pytest
 
 from fieldwatch.health import HealthRule
-from fieldwatch.health.outcomes import direction_of, explained_variance, is_training
-from fieldwatch.health.rules import batches, chance, course, evaluations, losses, progress, quality, results, simple
+from fieldwatch.health.outcomes import direction_of, explained_variance, is_training, squares_term
+from fieldwatch.health.rules import (
+    batches,
+    chance,
+    course,
+    evaluations,
+    losses,
+    progress,
+    quality,
+    rates,
+    results,
+    simple,
+    targets,
+)
 from fieldwatch.record import History
 
 STEPS = 640
@@ -287,3 +299,55 @@ def test_every_rule_of_these_modules_is_planted():
     from fieldwatch.health.rules import rules_in  # noqa: PLC0415  beside its only use
 
     assert {type(case.rule) for case in CASES} == {*rules_in(course), *rules_in(simple)}
+
+
+@pytest.mark.parametrize(("modules", "known"), [(("net",), True), (("net", "judge"), False)])
+def test_of_several_terms_that_of_the_squares_of_the_only_module_counts(modules, known, make):
+    """A regularizer beside it has nothing to do with the module's output; players of a game judge each other."""
+    smooth = np.linspace(0.02, 0.01, STEPS)
+    each = {"Loss/component_fit": FALLING, "Loss/component_smooth": smooth}
+    measured = {f"net_{name}": values for name, values in EXPLAINED.items()}
+    measured |= {f"{module}_input_mark": np.ones(40) for module in modules}
+    history = Record(loss=FALLING + 5 * smooth, each=each, measured=measured).history(make)
+    found = squares_term(history, "net")
+    assert (found is not None) == known
+    if found is not None:
+        assert found[1] == pytest.approx(1.0)
+        assert found[0].values == pytest.approx(FALLING)
+
+
+@pytest.mark.parametrize(
+    ("unseen", "seen", "count"),
+    [
+        ([19.0, 20.0, 20.5, 21.0], 26.0, 0),
+        ([19.0, 20.0, 20.5, 21.0], 27.5, 1),
+        ([19.0, 22.0, 21.5, 21.0], 26.0, 1),
+    ],
+    ids=["still gains", "far behind", "has lost"],
+)
+def test_photos_that_still_gain_may_be_further_behind(unseen, seen, count, make):
+    rare = {"Test/psnr": unseen, "Test/train_psnr": [20.0, 23.0, 25.0, seen]}
+    assert len(results.HeldOutGap()(Record(rare=rare).history(make))) == count
+
+
+RISEN = 0.1 * np.minimum(np.arange(1, STEPS + 1) / 500, 1.0) ** 4
+DESTROYED = np.where(np.arange(STEPS) < 400, FALLING, 3.0)
+JUMPS = np.where(np.arange(STEPS) < 500, 0.001, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("rate", "loss", "count"),
+    [(RISEN, FALLING, 1), (RISEN, DESTROYED, 0), (JUMPS, FALLING, 0)],
+    ids=["late", "destroys", "jumps"],
+)
+def test_a_rate_that_destroys_what_was_learned_or_jumps_is_no_late_warm_up(rate, loss, count, make):
+    history = Record(loss=loss, each={"LearningRate/0": rate}).history(make)
+    assert len(rates.RateStartsLate()(history)) == count
+
+
+def test_an_output_without_a_gradient_is_left_to_the_rule_of_gradients_if_nothing_has_one(make):
+    unused = {"net_unused_share": np.ones(40)}
+    alone = Record(measured=unused).history(make)
+    nothing = Record(measured=unused, each={"Gradients/total_norm": np.zeros(STEPS)}).history(make)
+    assert len(targets.OutputUnused()(alone)) == 1
+    assert targets.OutputUnused()(nothing) == ()

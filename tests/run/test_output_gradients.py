@@ -102,6 +102,12 @@ def test_samples_without_a_gradient_count():
     assert found["live_share"] == 0.25
 
 
+def test_gradients_of_zero_show_no_classes():
+    found = measured(linear(4), lambda logits: 0 * functional.cross_entropy(logits, CLASSES))
+    assert math.isnan(found["class_sum"])
+    assert found["unused_share"] == 1
+
+
 def test_an_output_that_equals_a_column_of_the_input():
     model = nn.Linear(5, 1)
     with torch.no_grad():

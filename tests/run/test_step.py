@@ -76,3 +76,14 @@ def test_the_factor_of_a_refused_step_is_not_that_of_a_clipped_one(tmp_path, cli
     (name,) = [name for name in history.names() if name.endswith("clip_scale")]
     assert np.flatnonzero(~(history[name].values > 0)).tolist() == [6]
     assert np.flatnonzero(history["Guard/refused"].values).tolist() == [6]
+
+
+def test_a_loss_alone_is_refused_with_what_to_write_instead(tmp_path):
+    weight = torch.nn.Parameter(torch.zeros(1))
+    with Run(tmp_path, saving=Saving(every=None), outputs=Outputs(rules=(), sinks=())) as run:
+        run.track(groups={"weight": [weight]})
+        step = run.begin_step()
+        # That of step.observe(...) is the same, but in tests its annotation is checked first.
+        with pytest.raises(TypeError, match=r"got a Tensor.*Terms\(loss=\(1\.0, loss\)\)"):
+            step.backward(lambda _: weight.sum(), None)
+        run.end_step()

@@ -36,6 +36,7 @@ _RESULTS = frozenset(
 )
 _INCIDENTS = frozenset({"RefusedUpdates", "RolledBack", "DeclaredButZero"})
 _UNTRAINED = frozenset({"LossNotDecreasing", "RateTooLow", "TermNotLearned", "UpdateRatio"})
+_LOST_GRADIENTS = frozenset({"GradientVanishing", "OutputUnused", "SamplesIgnored"})
 _OF_RATES = frozenset({"ConstantOutput", "DecayTooHigh", "NonFinite", "TermDominates", "TermNotLearned"})
 _OUTLIERS = _RESULTS - {"HeldOutGap", "TrainingGap", "WorseThanNothing"} | {"GradientExploding", "RateTooHigh"}
 _EVERYTHING = _LOSSES | _GRADIENTS | _STOPPED | _RESULTS | _INCIDENTS
@@ -62,7 +63,6 @@ EXPLAINS: Mapping[str, frozenset[str]] = MappingProxyType(
         "RoundedInput": _RESULTS | _UNTRAINED,
         "TermAlwaysZero": _RESULTS | _UNTRAINED | {"DeclaredButZero", "TermDominates", "TermWithoutGradient"},
         "MixedGradients": _EVERYTHING | {"EvaluationOutput", "OutputsGrow", "RateTooHigh", "TermDominates"},
-        "OutputUnused": _RESULTS | _UNTRAINED | {"ConstantOutput"},
         "ClassAsNumber": _RESULTS | _UNTRAINED,
         "LossForm": _EVERYTHING | _UNTRAINED | _OF_RATES | {"InputIgnored", "NormalizedOverBatch", "RateTooHigh"},
         "NegativeLoss": _EVERYTHING | _UNTRAINED | _OF_RATES | {"RateTooHigh", "TrainingGap", "UnboundedLoss"},
@@ -70,7 +70,6 @@ EXPLAINS: Mapping[str, frozenset[str]] = MappingProxyType(
         "EqualUnits": _RESULTS | _UNTRAINED | {"ConstantOutput", "InputIgnored"},
         "OptimizerRenewed": _EVERYTHING | _UNTRAINED | {"NotKept"},
         "PerfectFromStart": _RESULTS | {"LossNotDecreasing", "NormalizedOverBatch"},
-        "SamplesIgnored": _RESULTS | _UNTRAINED,
         "NormalizedOverBatch": _RESULTS | _UNTRAINED | {"InputIgnored", "LossNotDecreasing"},
         "FutureVisible": _RESULTS,
         "FrozenDuringTraining": _RESULTS | _UNTRAINED | {"DeadGroup", "UnchangedParameters"},
@@ -92,9 +91,12 @@ EXPLAINS: Mapping[str, frozenset[str]] = MappingProxyType(
         "EvaluatedInTrainMode": _RESULTS - {"WorseThanNothing"} | {"EvaluationDraws"},
         "EvaluationDraws": _RESULTS - {"WorseThanNothing"} | {"LossSpike", "SampleSpike"},
         "UnclearedGradient": _EVERYTHING | {"RateTooHigh", "TermDominates"},
-        "TermWithoutGradient": _RESULTS | {"LossNotDecreasing", "GradientVanishing", "TermNotLearned"},
+        # Outputs and samples without gradients follow from terms and numbers that lose them.
+        "TermWithoutGradient": _RESULTS | _LOST_GRADIENTS | {"LossNotDecreasing", "TermNotLearned"},
         "ModeChanged": _RESULTS | {"EvaluationOutput", "LossJump", "LossSpike"},
-        "HalfUnderflow": _RESULTS | _UNTRAINED | {"GradientVanishing", "UnchangedParameters"},
+        "HalfUnderflow": _RESULTS | _UNTRAINED | _LOST_GRADIENTS | {"UnchangedParameters"},
+        "OutputUnused": _RESULTS | _UNTRAINED | {"ConstantOutput"},
+        "SamplesIgnored": _RESULTS | _UNTRAINED,
         "ScalerSkips": _EVERYTHING | _UNTRAINED,
         "BatchOfOne": _RESULTS | {"EvaluationOutput"},
         "StaleAverage": _RESULTS | {"EvaluationOutput"},

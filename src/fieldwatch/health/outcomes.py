@@ -412,18 +412,44 @@ def squares_factor(history: History, item: str) -> float | None:
 
     Half of the squares and sums over pieces have a factor, too. It is the same at all steps.
     """
-    total = single_loss(history)
+    found = squares_term(history, item)
+    return None if found is None else found[1]
+
+
+def squares_term(history: History, item: str) -> tuple[Series, float] | None:
+    """Return the loss, or the term of it, that is a mean of a module's squared errors, and the factor between both.
+
+    The errors are those of the gradient that the module's output receives, so no other term may depend on that output.
+    Of several terms, that of the only module counts: players of a game have targets that are not meant to be met.
+
+    Args:
+        history: record of the run.
+        item: name of a tracked module.
+    """
     name = tags.ERROR_SQUARE.tag(item)
-    if total is None or name not in history:
+    if name not in history:
         return None
-    square = history[name]
-    places = np.minimum(np.searchsorted(total.steps, square.steps), len(total) - 1)
-    factor = total.values[places] / np.maximum(square.values, 1e-30)
+    total = single_loss(history)
+    losses = [] if total is None else [total]
+    if total is None and len(tags.INPUT_MARK.parts(history.names())) == 1:
+        terms = [history[term] for term in tags.COMPONENT.parts(history.names()).values()]
+        losses = [term for term in terms if not is_signed(term.values)]
+    for loss in losses:
+        factor = _factor_of_squares(loss, history[name])
+        if factor is not None:
+            return loss, factor
+    return None
+
+
+def _factor_of_squares(loss: Series, square: Series) -> float | None:
+    """Return the factor between a loss and squared errors, None if it is not the same at all steps."""
+    places = np.minimum(np.searchsorted(loss.steps, square.steps), len(loss) - 1)
+    factor = loss.values[places] / np.maximum(square.values, 1e-30)
     scale = finite_median(factor)
     if scale > 0 and float(np.nanmax(np.abs(factor[:32] / scale - 1))) <= _SAME_FACTOR:
         return scale
     # A Huber loss is one of squares once its errors are small.
-    return _late_factor(factor, total.values[places])
+    return _late_factor(factor, loss.values[places])
 
 
 def _squares(history: History, item: str) -> tuple[float, float] | None:

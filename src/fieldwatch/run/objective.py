@@ -37,9 +37,21 @@ def backpropagate(total: Float[Tensor, ""]) -> None:
     total.backward()  # pyright: ignore[reportUnknownMemberType]  torch leaves its parameters without types
 
 
-def terms_of(output: Terms | HasTerms) -> Terms:
-    """Return the loss terms of an objective's output, which is either terms or an object with terms."""
-    return output if isinstance(output, Terms) else output.terms
+def terms_of(output: object) -> Terms:
+    """Return the loss terms of an objective's output, which is either terms or an object with terms.
+
+    Raises:
+        TypeError: it is something else, such as a loss alone.
+    """
+    if isinstance(output, Terms):
+        return output
+    terms: object = getattr(output, "terms", None)
+    if not isinstance(terms, Terms):
+        raise TypeError(
+            f"expected loss terms, got a {type(output).__name__}: give each term a name and a weight, such as "
+            "Terms(loss=(1.0, loss))"
+        )
+    return terms
 
 
 def without_graph(output: Any) -> Any:

@@ -179,7 +179,11 @@ class Step:
 
         Returns:
             The verdict on the loss. Only reading its ``finite`` property synchronizes with the device.
+
+        Raises:
+            TypeError: ``terms`` is something else, such as a loss alone.
         """
+        terms = terms_of(terms)
         if self._context.observer.active:
             self._context.observer.at_terms(terms, 1.0)
         return self._observe(terms, sample, sample_loss)

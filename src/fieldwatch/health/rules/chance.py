@@ -29,6 +29,7 @@ from fieldwatch.health.outcomes import (
     name_words,
     shows_learning,
     single_loss,
+    squares_term,
     target_variance,
     whole,
     yes_no,
@@ -39,7 +40,7 @@ from fieldwatch.health.rules.poor_results import ends_poorly, has_poor_result
 from fieldwatch.health.rules.rates import RateTooHigh
 from fieldwatch.health.thresholds import threshold
 from fieldwatch.health.window import finished, finite_median
-from fieldwatch.record import History, tags
+from fieldwatch.record import History, Series, tags
 
 _YES_OR_NO = 2
 _OVERLAPS = frozenset(("iou", "jaccard"))
@@ -112,8 +113,8 @@ class ChanceLevel(HealthRule):
         return tuple(found[:1])
 
     def _of_targets(self, history: History) -> tuple[Finding, ...]:
-        """Return a finding if the only loss is no lower than that of a constant, which the targets give."""
-        if single_loss(history) is None or has_improved(history):
+        """Return a finding if a loss is no lower than that of a constant, which the targets give."""
+        if has_improved(history):
             return ()
         for item, loss, constant, what in self._measured(history):
             if constant > 0 and loss >= self.share * constant:
@@ -127,8 +128,17 @@ class ChanceLevel(HealthRule):
     def _measured(self, history: History) -> Iterator[tuple[str, float, float, str]]:
         """Yield module, final loss, loss of a constant prediction, and what that is."""
         total = single_loss(history)
-        if total is None:
-            return
+        if total is not None:
+            yield from self._of_entropies(history, total)
+        for item, name in tags.ERROR_SQUARE.parts(history.names()).items():
+            explained = explained_variance(history, item)
+            squares = squares_term(history, item)
+            if len(history[name]) >= self.count and explained is not None and squares is not None:
+                last = late(squares[0])
+                yield item, last, last / max(1 - explained, 1e-12), "the variance of the targets"
+
+    def _of_entropies(self, history: History, total: Series) -> Iterator[tuple[str, float, float, str]]:
+        """Yield the same for losses that are entropies of classes or of yes and no."""
         for item in classifiers(history, self.class_sum):
             implied = history[tags.IMPLIED_LOSS.tag(item)]
             if len(implied) >= self.count and agrees(total, implied, self.agree):
@@ -139,11 +149,6 @@ class ChanceLevel(HealthRule):
             if len(history[name]) >= self.count and finite_median(history[name].values) < YES_NO:
                 guess = finite_median(history[tags.BINARY_GUESS.tag(item)].values)
                 yield item, late(history[tags.BINARY_LOSS.tag(item)]), guess, "the entropy of the targets"
-        for item, name in tags.ERROR_SQUARE.parts(history.names()).items():
-            explained = explained_variance(history, item)
-            if len(history[name]) >= self.count and explained is not None:
-                last = late(total)
-                yield item, last, last / max(1 - explained, 1e-12), "the variance of the targets"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from fieldwatch.base import number, percent
 from fieldwatch.health.finding import Finding, Severity
-from fieldwatch.health.outcomes import first_step, has_improved, is_played, loss_reduction
+from fieldwatch.health.outcomes import first_step, has_improved, is_played, late, loss_reduction, mean_until
 from fieldwatch.health.rule import HealthRule
 from fieldwatch.health.rules.gradients import GradientVanishing
 from fieldwatch.health.rules.poor_results import ends_poorly, has_stalled
@@ -359,6 +359,8 @@ class RateStartsLate(HealthRule):
             # A rate that is high from the first value that is kept has risen before.
             firsts.append(0.0 if jumps or first == 0 else float(rates.steps[first]))
         part = min(firsts) / max(history.step, 1)
+        if self._destroys(history, min(firsts)):
+            return ()
         if part >= self.part:
             text = (
                 f"the learning rate was below {self.share:g} of its highest value for the first {percent(part, 0)} of "
@@ -375,11 +377,19 @@ class RateStartsLate(HealthRule):
         severity: Severity = "warning" if ends_poorly(history) or has_stalled(history) else "note"
         return (self.finding(history.step, text, severity=severity),)
 
+    def _destroys(self, history: History, step: float) -> bool:
+        """Return whether the loss is higher at the end than before the rate was high: it is too high, not too late."""
+        if step <= 0 or tags.TOTAL not in history:
+            return False
+        loss = history[tags.TOTAL]
+        return late(loss) > mean_until(loss, step)
+
     def _rises(self, rates: NDArray[np.float64]) -> bool:
-        """Return whether a rate never falls, and is far above that of half of the run at the end."""
+        """Return whether a rate never falls, never jumps, and is far above that of half of the run at the end."""
         middle = float(rates[len(rates) // 2])
         rising = bool((np.diff(rates) >= 0).all())
-        return rising and middle > 0 and float(rates[-1]) > self.rise * middle
+        jumps = bool((rates[1:] > self.jump * rates[:-1])[rates[:-1] > 0].any())
+        return rising and not jumps and middle > 0 and float(rates[-1]) > self.rise * middle
 
 
 def _last_above(rates: Series, share: float) -> int:

@@ -32,7 +32,7 @@ class OutputUnused(HealthRule):
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
         """Return, at the end of the run, one finding per module."""
-        if not finished(history):
+        if not finished(history) or self._nothing_has_a_gradient(history):
             return ()
         found: list[Finding] = []
         for item, name in tags.UNUSED_SHARE.parts(history.names()).items():
@@ -47,6 +47,10 @@ class OutputUnused(HealthRule):
             )
             found.append(self.finding(history.step, text, subject=item, severity=severity))
         return tuple(found)
+
+    def _nothing_has_a_gradient(self, history: History) -> bool:
+        """Return whether all gradients of the run are zero: then `GradientVanishing` says so."""
+        return tags.TOTAL_NORM in history and not history[tags.TOTAL_NORM].values.any()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -218,7 +218,7 @@ def _classes(
     hits = (made == targets).float()
     answers = counts.answer(targets, made, live, gradient.shape[1])
     found = {
-        tags.CLASS_SUM.tag(name): gradient.sum(dim=1).abs().sum() / size.clamp_min(1e-30),
+        tags.CLASS_SUM.tag(name): gradient.sum(dim=1).abs().sum() / size,
         tags.HITS.tag(name): (hits * live).sum() / number,
         tags.IMPLIED_LOSS.tag(name): (surprise * live).sum() / number,
         tags.TARGET_ENTROPY.tag(name): _entropy(everything),
