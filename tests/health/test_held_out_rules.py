@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fieldwatch.health import HealthRule
-from fieldwatch.health.outcomes import direction_of, explained_variance, is_training, squares_term
+from fieldwatch.health.outcomes import direction_of, is_training
 from fieldwatch.health.rules import (
     batches,
     chance,
@@ -21,6 +21,7 @@ from fieldwatch.health.rules import (
     simple,
     targets,
 )
+from fieldwatch.health.squares import explained_variance, squares_term
 from fieldwatch.record import History
 
 STEPS = 640

@@ -17,7 +17,6 @@ from fieldwatch.health.outcomes import (
     YES_NO,
     agrees,
     classifiers,
-    explained_variance,
     has_improved,
     has_rewards,
     head_median,
@@ -29,8 +28,6 @@ from fieldwatch.health.outcomes import (
     name_words,
     shows_learning,
     single_loss,
-    squares_term,
-    target_variance,
     whole,
     yes_no,
 )
@@ -38,6 +35,7 @@ from fieldwatch.health.rule import HealthRule
 from fieldwatch.health.rules.finite import NonFinite
 from fieldwatch.health.rules.poor_results import ends_poorly, has_poor_result
 from fieldwatch.health.rules.rates import RateTooHigh
+from fieldwatch.health.squares import explained_variance, squares_term, target_variance
 from fieldwatch.health.thresholds import threshold
 from fieldwatch.health.window import finished, finite_median
 from fieldwatch.record import History, Series, tags

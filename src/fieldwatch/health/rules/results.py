@@ -29,11 +29,11 @@ from fieldwatch.health.outcomes import (
     loss_ends,
     mean_until,
     name_words,
-    target_variance,
     whole,
     yes_no,
 )
 from fieldwatch.health.rule import HealthRule
+from fieldwatch.health.squares import target_variance
 from fieldwatch.health.thresholds import threshold
 from fieldwatch.health.window import finished, finite_median, is_signed
 from fieldwatch.record import History, Series, tags

@@ -13,7 +13,6 @@ from fieldwatch.health.outcomes import (
     CLASS_SUM_REASON,
     NATURAL,
     classifiers,
-    explained_variance,
     has_rewards,
     held_out_accuracy,
     held_out_metrics,
@@ -21,9 +20,9 @@ from fieldwatch.health.outcomes import (
     loss_ends,
     name_words,
     single_loss,
-    squares_factor,
 )
 from fieldwatch.health.rule import HealthRule
+from fieldwatch.health.squares import explained_variance, squares_factor
 from fieldwatch.health.thresholds import threshold
 from fieldwatch.health.window import finished
 from fieldwatch.record import History, tags

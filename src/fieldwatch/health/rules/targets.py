@@ -7,9 +7,10 @@ import numpy as np
 
 from fieldwatch.base import percent
 from fieldwatch.health.finding import Finding, Severity
-from fieldwatch.health.outcomes import held_out_accuracy, squares_factor
+from fieldwatch.health.outcomes import held_out_accuracy
 from fieldwatch.health.rule import HealthRule
 from fieldwatch.health.rules.poor_results import ends_poorly, is_good
+from fieldwatch.health.squares import squares_factor
 from fieldwatch.health.thresholds import threshold
 from fieldwatch.health.window import finished
 from fieldwatch.record import History, tags
