@@ -327,7 +327,7 @@ def scribe(
     return accuracy()
 
 
-def glacier(folder: Path, seed: int, *, order: str = "goes on", jobs: int = 5, total: int = 150) -> float:
+def glacier(folder: Path, seed: int, *, order: str = "goes on", jobs: int = 15, total: int = 150) -> float:
     """Tell kinds of ice in jobs that are cut off within an epoch; returns the accuracy on new samples.
 
     Args:
@@ -338,7 +338,7 @@ def glacier(folder: Path, seed: int, *, order: str = "goes on", jobs: int = 5, t
         total: number of steps of all jobs.
     """
     draw = torch.Generator().manual_seed(457 * seed + 5)
-    middles = 0.5 * torch.randn(8, 40, generator=draw)
+    middles = 0.35 * torch.randn(8, 40, generator=draw)
 
     def ice(count: int) -> tuple[Tensor, Tensor]:
         kind = torch.randint(8, (count,), generator=draw)

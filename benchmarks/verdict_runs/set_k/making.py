@@ -1,7 +1,6 @@
 """Strangers' loops that make things or store them: comets, feathers, a relief, lichen, and stamps."""
 
 import math
-from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -33,6 +32,8 @@ def comets(
     *,
     bound: float = 0.1,
     rule: str = "wasserstein",
+    lr: float = 2e-3,
+    rounds: int = 4,
     total: int = 260,
 ) -> float:
     """Make dust of comets by a game with a critic; returns the negative energy distance to true dust.
@@ -42,14 +43,15 @@ def comets(
         seed: seed.
         bound: largest size of a weight of the critic; 0 for none.
         rule: what the game is about: the "wasserstein" distance, or the "chance" that dust is true.
+        lr: learning rate of both.
+        rounds: updates of the critic for one of the maker.
         total: number of steps.
     """
     torch.manual_seed(seed)
     maker = nn.Sequential(nn.Linear(4, 48), nn.ReLU(), nn.Linear(48, 48), nn.ReLU(), nn.Linear(48, 2))
     critic = nn.Sequential(nn.Linear(2, 64), nn.LeakyReLU(0.2), nn.Linear(64, 64), nn.LeakyReLU(0.2), nn.Linear(64, 1))
-    game: Callable[..., torch.optim.Optimizer] = torch.optim.RMSprop if rule == "wasserstein" else torch.optim.Adam
-    of_maker = game(maker.parameters(), lr=2e-3)
-    of_critic = game(critic.parameters(), lr=2e-3)
+    of_maker = torch.optim.Adam(maker.parameters(), lr=lr, betas=(0.5, 0.9))
+    of_critic = torch.optim.Adam(critic.parameters(), lr=lr, betas=(0.5, 0.9))
     true = tails(1000, torch.Generator().manual_seed(419 * seed + 2))
     entropy = functional.binary_cross_entropy_with_logits
 
@@ -70,7 +72,7 @@ def comets(
         run.track(maker=maker, critic=critic, of_maker=of_maker, of_critic=of_critic)
         run.resume()
         for step in run.steps(total):
-            for _ in range(4 if rule == "wasserstein" else 1):
+            for _ in range(rounds):
                 terms = judged()
                 of_critic.zero_grad()
                 terms.total.backward()
@@ -116,7 +118,7 @@ def feathers(
     folder: Path,
     seed: int,
     *,
-    kept: str = "all steps",
+    asked: str = "as in training",
     average: float = 0.0,
     total: int = 420,
 ) -> float:
@@ -125,7 +127,7 @@ def feathers(
     Args:
         folder: run folder.
         seed: seed.
-        kept: what remains of a place at a level of the training: what "all steps" up to it leave, or "one step".
+        asked: how levels are told to the network when feathers are made: "as in training", from 0 to 1, or as "numbers".
         average: decay of the average of the weights that makes places; 0 for none.
         total: number of steps.
     """
@@ -138,7 +140,7 @@ def feathers(
     levels = 40
     alphas = 1 - torch.linspace(0.005, 0.25, levels)
     remains = alphas.cumprod(0)
-    of_training = remains if kept == "all steps" else alphas
+    scale = levels if asked == "as in training" else 1
     true = barbs(1000, torch.Generator().manual_seed(421 * seed + 8))
 
     @torch.no_grad()
@@ -146,16 +148,16 @@ def feathers(
         model = smooth if average else cleaner
         x = torch.randn(1000, 2)
         for k in reversed(range(levels)):
-            noise = model(x, torch.full((1000,), k / levels))
+            noise = model(x, torch.full((1000,), k / scale))
             x = (x - (1 - alphas[k]) / (1 - remains[k]).sqrt() * noise) / alphas[k].sqrt()
             if k:
                 x = x + (1 - alphas[k]).sqrt() * torch.randn_like(x)
-        return energy_distance(x.clamp(-10, 10), true)
+        return energy_distance(x.clamp(-5, 5), true)
 
     def objective(place: Tensor) -> Terms:
         k = torch.randint(levels, (len(place),))
         noise = torch.randn_like(place)
-        noisy = of_training[k, None].sqrt() * place + (1 - of_training[k, None]).sqrt() * noise
+        noisy = remains[k, None].sqrt() * place + (1 - remains[k, None]).sqrt() * noise
         return Terms(noise=(1.0, functional.mse_loss(cleaner(noisy, k / levels), noise)))
 
     with Run(folder, outputs=NO_SINKS) as run:

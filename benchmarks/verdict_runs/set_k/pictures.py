@@ -19,14 +19,14 @@ def grains(count: int, draw: torch.Generator) -> tuple[Tensor, Tensor]:
     kind = torch.randint(KINDS, (count,), generator=draw)
     axis = torch.linspace(-1, 1, 16)
     y, x = torch.meshgrid(axis, axis, indexing="ij")
-    place = 0.12 * torch.randn(count, 2, 1, 1, generator=draw)
+    place = 0.08 * torch.randn(count, 2, 1, 1, generator=draw)
     away = (x - place[:, 0]).square() + (y - place[:, 1]).square()
     turn = torch.atan2(y - place[:, 1], x - place[:, 0]) + 6.28 * torch.rand(count, 1, 1, generator=draw)
-    spikes = (3 + 2 * (kind % 3))[:, None, None]
-    radius = torch.where(kind // 3 % 2 == 0, 0.45, 0.7)[:, None, None] * (1 + 0.3 * (spikes * turn).cos())
+    spikes = (2 + 2 * (kind % 3))[:, None, None]
+    radius = torch.where(kind // 3 % 2 == 0, 0.45, 0.7)[:, None, None] * (1 + 0.45 * (spikes * turn).cos())
     inside = torch.sigmoid(12 * (radius - away.sqrt()))
     tint = torch.tensor([[0.9, 0.7, 0.3], [0.4, 0.7, 0.9]])[kind // 6][:, :, None, None]
-    picture = 0.25 + 0.6 * inside[:, None] * tint + 0.16 * torch.randn(count, 3, 16, 16, generator=draw)
+    picture = 0.25 + 0.6 * inside[:, None] * tint + 0.05 * torch.randn(count, 3, 16, 16, generator=draw)
     return (255 * picture.clamp(0, 1)).to(torch.uint8), kind
 
 
@@ -37,7 +37,7 @@ def pollen(
     scaled: str = "to one",
     loss: str = "of logits",
     optimizer: str = "adam",
-    lr: float = 2e-3,
+    lr: float = 3e-3,
     norms: bool = False,
     mode: str = "eval",
     wrong: float = 0.0,
@@ -46,7 +46,7 @@ def pollen(
     half: bool = False,
     restarts: bool = False,
     figure: str = "accuracy",
-    total: int = 260,
+    total: int = 320,
 ) -> float:
     """Name pollen by its pictures; returns what ``figure`` says.
 
@@ -145,7 +145,7 @@ def pollen(
             step.update(chosen)
             if restarts:
                 cosine.step()
-            if step.every(52):
+            if step.every(64):
                 if mode == "eval":
                     net.eval()
                 told = accuracy(20)
