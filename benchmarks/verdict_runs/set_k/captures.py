@@ -136,13 +136,13 @@ def clock_frame(time: float, height: int, width: int) -> Array:
     picture = np.stack([stripes, 0.5 + 0.2 * y, 0.75 - 0.3 * stripes], -1)
     face = (0.5 + 0.5 * np.tanh(25 * (0.36 - np.hypot(x - 0.6, y - 0.45))))[..., None]
     picture = face * np.array([0.95, 0.92, 0.8]) + (1 - face) * picture
-    for pace, length, thick in ((0.22, 0.3, 0.035), (0.07, 0.2, 0.05)):
+    for pace, length, thick in ((0.4, 0.3, 0.04), (0.12, 0.2, 0.05)):
         along = (x - 0.6) * np.sin(pace * time) - (y - 0.45) * np.cos(pace * time)
         across = (x - 0.6) * np.cos(pace * time) + (y - 0.45) * np.sin(pace * time)
         near = np.minimum(thick - np.abs(across), np.minimum(along, length - along))
         hand = (0.5 + 0.5 * np.tanh(35 * near))[..., None]
         picture = hand * np.array([0.1, 0.1, 0.2]) + (1 - hand) * picture
-    swing = 0.35 * np.sin(0.5 * time)
+    swing = 0.4 * np.sin(0.7 * time)
     bob = (0.5 + 0.5 * np.tanh(25 * (0.12 - np.hypot(x - 1.45 - swing, y - 0.62 + 0.25 * swing**2))))[..., None]
     picture = bob * np.array([0.9, 0.4, 0.1]) + (1 - bob) * picture
     return np.rint(255 * np.clip(picture, 0, 1)).astype(np.uint8)

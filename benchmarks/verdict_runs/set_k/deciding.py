@@ -13,7 +13,7 @@ from verdict_runs.supervised import NO_SINKS
 
 
 def town(stations: int, draw: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
-    """Return features of stations, tracks between near ones (each pair once), and what commuters of the neighbors do."""
+    """Return features of stations, tracks between near ones (each pair once), and what commuters do there."""
     place = torch.rand(stations, 2, generator=draw)
     away = torch.cdist(place, place).fill_diagonal_(9.0)
     near = away.topk(4, largest=False).indices
@@ -248,9 +248,7 @@ def harvester(
             ratio = (logs[torch.arange(len(move)), move] - old).exp()
             policy = -torch.minimum(ratio * gain, ratio.clamp(1 - clipped, 1 + clipped) * gain).mean()
             entropy = -(logs.exp() * logs).sum(1).mean()
-            terms = Terms(
-                policy=(1.0, policy), value=(0.5, functional.mse_loss(value, told)), entropy=(-0.02, entropy)
-            )
+            terms = Terms(policy=(1.0, policy), value=(0.5, functional.mse_loss(value, told)), entropy=(-0.02, entropy))
             adam.zero_grad()
             terms.total.backward()
             step.observe(terms)

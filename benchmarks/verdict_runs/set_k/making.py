@@ -61,7 +61,8 @@ def comets(
         if rule == "wasserstein":
             return Terms(critic=(1.0, on_made.mean() - on_true.mean()))
         return Terms(
-            true=(0.5, entropy(on_true, torch.ones_like(on_true))), made=(0.5, entropy(on_made, torch.zeros_like(on_made)))
+            true=(0.5, entropy(on_true, torch.ones_like(on_true))),
+            made=(0.5, entropy(on_made, torch.zeros_like(on_made))),
         )
 
     @torch.no_grad()
@@ -127,7 +128,7 @@ def feathers(
     Args:
         folder: run folder.
         seed: seed.
-        asked: how levels are told to the network when feathers are made: "as in training", from 0 to 1, or as "numbers".
+        asked: how levels are told when feathers are made: "as in training", from 0 to 1, or as "numbers".
         average: decay of the average of the weights that makes places; 0 for none.
         total: number of steps.
     """

@@ -41,8 +41,8 @@ def training_photos(change: Callable[[Array, int], Array]) -> Spoil:
     return spoil
 
 
-def moved_aside(pixels: Array, index: int) -> Array:
-    """Move a photo by four columns to the right, as where a border was cut off on one side; ``index`` is not used."""
+def moved_aside(pixels: Array, _: int) -> Array:
+    """Move a photo by four columns to the right, as where a border was cut off on one side."""
     return np.concatenate([np.repeat(pixels[:, :1], 4, 1), pixels[:, :-4]], 1)
 
 
@@ -64,10 +64,13 @@ def repeated_photos(scene: Path) -> None:
 # Normal maps
 
 
-def another_axis_up(folder: Path) -> None:
-    """Exchange y and z of all normals, as those of a program in which z is up."""
-    for path in normal_files(folder):
-        np.save(path, np.load(path)[..., [0, 2, 1]])
+def flat_maps(folder: Path) -> None:
+    """Let every third map face the camera everywhere, as where an estimator did not see the object."""
+    for path in normal_files(folder)[1::3]:
+        normals = np.load(path)
+        inside = np.abs(normals).sum(-1) > 0
+        normals[inside] = (0.0, 0.0, 1.0)
+        np.save(path, normals)
 
 
 def boxes_for_masks(folder: Path) -> None:
@@ -111,16 +114,14 @@ def training_frames(change: Callable[[Array, int], Array]) -> Spoil:
     return spoil
 
 
-def interlaced(pixels: Array, index: int) -> Array:
-    """Take every second row from a later time, as films for television do."""
-    later = clock_frame(index + 1.5, *pixels.shape[:2])
-    rows = np.arange(len(pixels)) % 2 == 0
-    return np.where(rows[:, None, None], pixels, later)
+def of_television(pixels: Array, index: int) -> Array:
+    """Store every second frame with the range of television, from 16 to 235, as where one decoder did not widen it."""
+    return pixels if index % 2 else np.rint(16 + pixels * (219 / 255)).astype(np.uint8)
 
 
 def each_twice(pixels: Array, index: int) -> Array:
     """Repeat every second frame, as where a film of fewer frames a second was converted."""
-    return clock_frame(index - index % 2, *pixels.shape[:2])
+    return clock_frame(index - (index + 1) % 2, *pixels.shape[:2])
 
 
 MARKET = Command(
@@ -177,21 +178,21 @@ PIPELINES: tuple[Plant, ...] = (
         ),
         repeated_photos,
     ),
-    # Nothing grows: https://github.com/hbb1/2d-gaussian-splatting/issues/173
+    # Rates that are too low for few steps: https://github.com/testdotai/classifier-builder/pull/6
     FEW_POINTS.flagged(
         "market rates a hundredth",
         fault(SETTINGS, rf"{RATE}|slow|hardly|updates?|still (falling|improv)", r"--lr-factor|learning rate"),
         "--lr-factor 0.01",
     ),
-    # Z up or y up: https://github.com/lunadigital/btoa/issues/202
+    # Normals that an estimator did not find, which nobody reported in these words.
     ACORN.spoilt(
-        "acorn another axis up",
+        "acorn a third of the maps flat",
         fault(
             ALL,
-            rf"{POSE}|normals?\b|ax[ie]s|swap|exchang|up\b|facing|maps?\b",
-            r"--axes|ax[ie]s|swap|exchang|normals?\b|convention|up\b",
+            r"normals?\b|flat|constant|same|facing|views?\b|maps?\b|contradict|inconsisten",
+            r"normals?\b|map|view|flat|estimat|exclude|remove",
         ),
-        another_axis_up,
+        flat_maps,
     ),
     # Boxes of a detector in place of masks, which nobody reported in these words.
     ACORN.spoilt(
@@ -213,21 +214,11 @@ PIPELINES: tuple[Plant, ...] = (
         ),
         maps_aside,
     ),
-    # Silhouettes that count for nothing: https://github.com/19reborn/NeuS2/issues/62
+    # A term that silences the others: https://github.com/yuanwei1989/landmark-detection/issues/2
     ACORN.flagged(
-        "acorn masks without a weight",
-        fault(SETTINGS, rf"mask|silhouette|{LOUD}|term|outside|weight", r"--stages|mask"),
-        '--stages "fit@0 normal=1 mask=0 eikonal=0.1"',
-    ),
-    # Rows of two moments: https://github.com/Djdefrag/QualityScaler/issues/165
-    CLOCK.spoilt(
-        "clock interlaced",
-        fault(
-            ALL,
-            r"frame|interlac|comb|rows?\b|lines|field|jump|flicker|between|neighbou?r|differ",
-            r"interlac|comb|rows?\b|lines|field|frame|clip|video",
-        ),
-        training_frames(interlaced),
+        "acorn slopes of one before normals",
+        fault(SETTINGS, rf"eikonal|{LOUD}|term|weight", r"--stages|eikonal|weight"),
+        '--stages "fit@0 normal=0.01 mask=1 eikonal=10"',
     ),
     # Frames that are repeated: https://github.com/mchengny/RWF2000-Video-Database-for-Violence-Detection/issues/20
     CLOCK.spoilt(
@@ -238,6 +229,16 @@ PIPELINES: tuple[Plant, ...] = (
             r"duplicat|identical|repeat|frame rate|fps|frame|clip|video|remove|stride",
         ),
         training_frames(each_twice),
+    ),
+    # Two ranges of shades: https://github.com/HandBrake/HandBrake/issues/5781
+    CLOCK.spoilt(
+        "clock half of the frames in the range of television",
+        fault(
+            ALL,
+            r"frame|range|bright|contrast|flicker|levels|differ|jump|between|neighbou?r|exposure",
+            r"range|levels|bright|contrast|limited|full|decod|color|frame|clip|video",
+        ),
+        training_frames(of_television),
     ),
     # A rate of another optimizer: https://github.com/OpenNMT/OpenNMT-py/issues/805
     CLOCK.flagged(

@@ -15,7 +15,7 @@ LONGEST = 48
 
 
 def patterns(count: int, draw: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
-    """Return patterns of threads, padded to [count, 48, 6], their lengths, and their kinds: the hook most often used."""
+    """Return patterns of threads, padded to [count, 48, 6], their lengths, and kinds: the thread most often used."""
     length = torch.randint(6, 13, (count,), generator=draw)
     length[:2] = LONGEST  # a few very long ones set the width of the table
     kind = torch.randint(4, (count,), generator=draw)
@@ -123,8 +123,8 @@ class Singer(nn.Module):
 
     def forward(self, x: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
         """Return the logits, shape [streams, notes, 12], and the state after the last note."""
-        states, state = self.memory(self.notes(x), state)
-        return self.out(states), state
+        states, last = self.memory(self.notes(x), state)
+        return self.out(states), last
 
 
 def chants(
@@ -173,9 +173,8 @@ def chants(
                 at, state = 0, None
             x, y = streams[:, at : at + 20], streams[:, at + 1 : at + 21]
             at += 20
-            logits, state = singer(x, state)
-            if carried == "as numbers":
-                state = state.detach()
+            logits, last = singer(x, state)
+            state = last.detach() if carried == "as numbers" else last
             loss = functional.cross_entropy(logits.flatten(0, 1), y.flatten())
             adam.zero_grad()
             loss.backward()
@@ -206,7 +205,7 @@ class Clerk(nn.Module):
 
 
 def post(count: int, draw: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Return letters of twelve signs with a stop and three signs that repeat the first ones, and what is to be learned."""
+    """Return letters: twelve signs, a stop, and three that repeat the first ones, which are the labels."""
     prompt = torch.randint(16, (count, 12), generator=draw)
     stop = torch.full((count, 1), 16)
     letter = torch.cat([prompt, stop, prompt[:, :3]], 1)
@@ -276,7 +275,7 @@ def aquifer(
     cycle: str = "steps",
     epochs: int = 30,
 ) -> float:
-    """Foretell whether an aquifer rises from its last weeks; returns the negative error of the accuracy that is recorded.
+    """Foretell whether an aquifer rises from its last weeks; returns the negative error of the recorded accuracy.
 
     The true one is that in later years.
 

@@ -15,7 +15,7 @@ from verdict_runs.supervised import NO_SINKS
 
 LOW = torch.tensor([8.0, 1.0, 5.0, 0.2, 0.985, 0.0, 50.0, 2000.0])
 HIGH = torch.tensor([14.0, 60.0, 250.0, 1.2, 1.005, 30.0, 900.0, 12000.0])
-"""Alcohol in percent, sugar in g/l, sulfur in mg/l, acidity in g/l, density in g/ml, age in years, height in m, kg/ha."""
+"""Alcohol in percent, g/l of sugar, mg/l of sulfur, g/l of acid, g/ml of bottle, age in years, height in m, kg/ha."""
 
 
 def bottles(count: int, noise: float, draw: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -222,7 +222,7 @@ def dairy(
         unmeasured: share of the cows whose milk nobody measured.
         skipped: whether the loss leaves out what was not measured.
         checked: how the loss on other cows is computed for a list that is kept: "without graphs" or "with graphs".
-        figure: "illness" for the accuracy on new cows, or "memory" for the negative number of MB of graphs that are kept.
+        figure: "illness" for the accuracy on new cows, or "memory" for the negative number of MB of kept graphs.
         total: number of steps.
     """
     torch.manual_seed(seed)
