@@ -264,7 +264,7 @@ ROWS, COLUMNS = 6, 8
 
 
 def harbors(count: int, draw: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Return pictures of a port, shape [count, 1, 24, 32], and the box of its crane: middle (x, y) and size, in pixels."""
+    """Return pictures of a port, shape [count, 1, 24, 32], and the box of its crane: middle (x, y) and size."""
     size = 5 + 5 * torch.rand(count, 2, generator=draw)
     middle = 4 + torch.rand(count, 2, generator=draw) * torch.tensor([24.0, 16.0])
     y, x = torch.meshgrid(torch.arange(24.0) + 0.5, torch.arange(32.0) + 0.5, indexing="ij")
