@@ -61,7 +61,9 @@ HEALTHY: tuple[Healthy, ...] = (
     AQUIFER.healthy("aquifer hard to foretell"),
     WHISTLES.healthy("whistles partly hidden", hidden=0.4),
     COMETS.healthy("comets critic within bounds"),
-    COMETS.healthy("comets a game of chances", rule="chance", bound=0.0, rounds=1, lr=1e-3),
+    dataclasses.replace(COMETS, good=-0.13).healthy(
+        "comets a game of chances", rule="chance", bound=0.0, rounds=1, lr=1e-3
+    ),
     FEATHERS.healthy("feathers made by an average", average=0.98),
     RELIEF.healthy("relief cosine to zero"),
     dataclasses.replace(RELIEF, good=8.0).healthy("relief noisy measurements", noise=0.2),

@@ -97,7 +97,7 @@ def pollen(
     if optimizer == "adam":
         chosen: torch.optim.Optimizer = torch.optim.Adam(net.parameters(), lr=lr)
     else:
-        chosen = torch.optim.SGD(net.parameters(), lr=lr, momentum=0.9 if restarts else 0.0)
+        chosen = torch.optim.SGD(net.parameters(), lr=lr, momentum=0.9)
     cosine = torch.optim.lr_scheduler.CosineAnnealingWarmRestarts(chosen, T_0=max(total // 4, 1))
 
     def prepared(pictures: Tensor) -> Tensor:

@@ -41,7 +41,7 @@ GAPS = Script(program=tables.dairy, good=0.82, settings={"unmeasured": 0.1})
 KEPT = Script(program=tables.dairy, good=-20.0, settings={"figure": "memory"})
 HIVES = Script(program=tables.hives, good=0.65)
 GAUGES = Script(program=tables.gauges, good=-1.0)
-POLLEN = Script(program=pictures.pollen, good=0.85)
+POLLEN = Script(program=pictures.pollen, good=0.75)
 HONESTY = Script(program=pictures.pollen, good=-0.1, settings={"figure": "honesty", "norms": True})
 QUARRY = Script(program=pictures.quarry, good=0.8)
 CRANES = Script(program=pictures.cranes, good=0.9)
@@ -52,7 +52,7 @@ CHANTS = Script(program=sequences.chants, good=0.7)
 LETTERS = Script(program=sequences.letters, good=0.9)
 AQUIFER = Script(program=sequences.aquifer, good=-0.18)
 WHISTLES = Script(program=sequences.whistles, good=0.9)
-COMETS = Script(program=making.comets, good=-0.13)
+COMETS = Script(program=making.comets, good=-0.45)
 FEATHERS = Script(program=making.feathers, good=-0.06)
 RELIEF = Script(program=making.relief, good=15.0)
 LICHEN = Script(program=making.lichen, good=18.0)
@@ -215,7 +215,7 @@ LOOPS: tuple[Plant, ...] = (
         ),
         lr=0.1,
     ),
-    # ... and the other way around: https://github.com/emalgorithm/structured-neural-summarization-replication/issues/3
+    # ... and the other way around (there, too, another optimizer helped): https://github.com/emalgorithm/structured-neural-summarization-replication/issues/3
     POLLEN.plant(
         "pollen SGD with the rate of Adam",
         Named(
