@@ -48,7 +48,7 @@ def moved_aside(pixels: Array, _: int) -> Array:
 
 def exposed(pixels: Array, index: int) -> Array:
     """Return photos with the exposures that a camera chose: as it is, too light, too dark."""
-    return pixels * (1.0, 1.8, 0.45)[index % 3]
+    return pixels * (1.0, 2.2, 0.35)[index % 3]
 
 
 def repeated_photos(scene: Path) -> None:
@@ -112,11 +112,6 @@ def training_frames(change: Callable[[Array, int], Array]) -> Spoil:
             Image.fromarray(np.ascontiguousarray(change(pixels, i))).save(path)
 
     return spoil
-
-
-def of_television(pixels: Array, index: int) -> Array:
-    """Store every second frame with the range of television, from 16 to 235, as where one decoder did not widen it."""
-    return pixels if index % 2 else np.rint(16 + pixels * (219 / 255)).astype(np.uint8)
 
 
 def each_twice(pixels: Array, index: int) -> Array:
@@ -229,16 +224,6 @@ PIPELINES: tuple[Plant, ...] = (
             r"duplicat|identical|repeat|frame rate|fps|frame|clip|video|remove|stride",
         ),
         training_frames(each_twice),
-    ),
-    # Two ranges of shades: https://github.com/HandBrake/HandBrake/issues/5781
-    CLOCK.spoilt(
-        "clock half of the frames in the range of television",
-        fault(
-            ALL,
-            r"frame|range|bright|contrast|flicker|levels|differ|jump|between|neighbou?r|exposure",
-            r"range|levels|bright|contrast|limited|full|decod|color|frame|clip|video",
-        ),
-        training_frames(of_television),
     ),
     # A rate of another optimizer: https://github.com/OpenNMT/OpenNMT-py/issues/805
     CLOCK.flagged(
