@@ -47,7 +47,7 @@ HEALTHY: tuple[Healthy, ...] = (
     GAUGES.healthy("gauges packed at once"),
     dataclasses.replace(POLLEN, good=0.75).healthy("pollen two of five names wrong", wrong=0.4, total=400),
     dataclasses.replace(POLLEN, good=0.6).healthy("pollen turned, moved and hidden", moved=True, total=480),
-    POLLEN.healthy("pollen four shares of a batch in bfloat16", half=True, shares=4),
+    POLLEN.healthy("pollen four shares of a batch in bfloat16", half=True, shares=4, total=240),
     POLLEN.healthy("pollen cosine with restarts", optimizer="sgd", lr=0.05, restarts=True, total=480),
     POLLEN.healthy("pollen with norms", norms=True),
     QUARRY.healthy("quarry edges left out"),
