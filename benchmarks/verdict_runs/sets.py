@@ -18,6 +18,8 @@ from .set_i import healthy as healthy_i
 from .set_i import plants as plants_i
 from .set_j import healthy as healthy_j
 from .set_j import plants as plants_j
+from .set_k import healthy as healthy_k
+from .set_k import plants as plants_k
 
 PLANTS: dict[str, tuple[Plant, ...]] = {
     "a": plants_a.PLANTS,
@@ -30,6 +32,7 @@ PLANTS: dict[str, tuple[Plant, ...]] = {
     "h": plants_h.PLANTS,
     "i": plants_i.PLANTS,
     "j": plants_j.PLANTS,
+    "k": plants_k.PLANTS,
     "s": set_s.PLANTS,
     "t": set_t.PLANTS,
 }
@@ -44,6 +47,7 @@ HEALTHY: dict[str, tuple[Healthy, ...]] = {
     "h": healthy_h.HEALTHY,
     "i": healthy_i.HEALTHY,
     "j": healthy_j.HEALTHY,
+    "k": healthy_k.HEALTHY,
     "s": set_s.HEALTHY,
     "t": set_t.HEALTHY,
 }

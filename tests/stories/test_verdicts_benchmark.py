@@ -141,6 +141,17 @@ def test_a_healthy_run_of_set_j_is_sound(verdicts, tmp_path):
     assert run.train(tmp_path / "run", 0) >= run.good
 
 
+def test_a_plant_of_set_k_breaks_its_run_and_its_repair_mends_it(verdicts, tmp_path):
+    (plant,) = [plant for plant in verdicts.PLANTS["k"] if plant.name == "clinic rows dropped on one side"]
+    assert plant.broken(tmp_path / "broken", 0) < plant.good
+    assert plant.repaired(plant.ideal)(tmp_path / "repaired", 0) >= plant.good
+
+
+def test_a_healthy_run_of_set_k_is_sound(verdicts, tmp_path):
+    (run,) = [run for run in verdicts.HEALTHY["k"] if run.name == "dairy gaps left out"]
+    assert run.train(tmp_path / "run", 0) >= run.good
+
+
 @pytest.mark.parametrize(
     ("advice", "settings"),
     [
