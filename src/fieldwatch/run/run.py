@@ -19,7 +19,6 @@ from fieldwatch.lazy import lazy_names
 from fieldwatch.record import Axis
 from fieldwatch.record.config import plain_values
 from fieldwatch.run.description import RunDescription
-from fieldwatch.run.external_targets import resolve_targets
 from fieldwatch.run.observer import current_observer, options_of_replay
 from fieldwatch.run.options import FAILURES, Declared, Guard, Outputs, Saving
 from fieldwatch.run.plan import RunPlan
@@ -89,6 +88,8 @@ class Run:
         outputs: Outputs | None = None,
         profile: Profile | None = None,
     ) -> None:
+        from fieldwatch.run.external_targets import resolve_targets  # noqa: PLC0415  at first use
+
         saving = saving or Saving()
         declared = declared or Declared()
         outputs = outputs or Outputs()
