@@ -104,6 +104,9 @@ def test_samples_that_are_mixed_within_a_batch_are_found():
     watched = nn.Sequential(nn.Linear(6, 2)).eval()
     watched[0].register_forward_hook(lambda *_: None)
     assert ask_again(watched, (OTHERS,), {}, watched(OTHERS)) is None
+    # A tensor that is no buffer may be a cache, into which the forward writes.
+    alone.cache = torch.zeros(1)
+    assert ask_again(alone, (OTHERS,), {}, alone(OTHERS)) is None
 
 
 @pytest.mark.parametrize(("rows", "share"), [(INPUTS, 1.0), (OTHERS, 0.0)])

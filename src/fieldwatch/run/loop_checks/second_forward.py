@@ -94,7 +94,7 @@ def _may_be_asked(module: nn.Module) -> bool:
     if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
         return False
     parts = list(module.modules())
-    if any(part.training or _has_hooks(part, own=part is module) or _draws(part) for part in parts):
+    if any(part.training or _has_hooks(part, own=part is module) or _keeps_state(part) for part in parts):
         return False
     buffers = sum(buffer.numel() for buffer in module.buffers())
     parameters = sum(parameter.numel() for parameter in module.parameters())
@@ -107,9 +107,9 @@ def _has_hooks(part: nn.Module, *, own: bool) -> bool:
     return not own and bool(hooks["_forward_hooks"] or hooks["_forward_pre_hooks"])
 
 
-def _draws(part: nn.Module) -> bool:
-    """Return whether a part has a generator of its own, whose state would advance."""
-    return any(isinstance(value, _GENERATORS) for value in part.__dict__.values())
+def _keeps_state(part: nn.Module) -> bool:
+    """Return whether a part has state that could not be restored: a generator of its own, or a tensor as a cache."""
+    return any(isinstance(value, (*_GENERATORS, Tensor)) for value in part.__dict__.values())
 
 
 def _first_rows(values: Sequence[Any], count: int) -> list[Any] | None:

@@ -41,7 +41,13 @@ class SeenSamples:
         """Remember the samples of a batch."""
         columns = rows.shape[1]
         full = self._marks is not None and len(self._marks) >= _MOST
-        if columns < _LEAST_COLUMNS or full or (self._marks is not None and columns != self._columns):
+        # Marks need the precision of float64, which MPS has not.
+        if (
+            columns < _LEAST_COLUMNS
+            or full
+            or rows.device.type == "mps"
+            or (self._marks is not None and columns != self._columns)
+        ):
             return
         marks = _marks(rows)
         self._columns = columns
