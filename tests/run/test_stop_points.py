@@ -168,3 +168,12 @@ def test_a_loader_killed_by_the_signal_ends_the_run_in_order(tmp_path, signaled)
         assert ended.value.code == 143
         assert "worker" in str(ended.value.__cause__)
         assert read_history(tmp_path / "run").events("interrupted")[0]["signal"] == "SIGTERM"
+
+
+@pytest.mark.parametrize(("planned", "told"), [(None, 1), (8, 0)])
+def test_batches_that_begin_again_in_a_loop_without_an_end_say_so_once(planned, told, tmp_path, capsys):
+    with Run(tmp_path, outputs=Outputs(rules=(), sinks=())) as run:
+        for _ in zip(range(8), run.batches([1, 2]), strict=False):
+            run.begin_step(planned)
+            run.end_step()
+    assert capsys.readouterr().err.count("zip(run.steps(n), run.batches(loader))") == told

@@ -258,7 +258,11 @@ class Run:
         self._session.end_step()
 
     def batches(self, source: Iterable[Item]) -> Iterator[Item]:
-        """Iterate over ``source`` repeatedly, recording the wait for each batch as ``Time/data``."""
+        """Iterate over ``source`` repeatedly, recording the wait for each batch as ``Time/data``.
+
+        It does not end by itself: put the steps first, as in ``zip(run.steps(n), run.batches(loader))``. A loop over
+        epochs iterates over the loader itself.
+        """
         return self._session.batches(source)
 
     # Evaluation, and work that may run out of memory

@@ -316,7 +316,7 @@ class Session:
     def batches(self, source: Iterable[Item]) -> Iterator[Item]:
         """Iterate over ``source`` repeatedly, recording the wait for each batch as ``Time/data``."""
         # Coverage needs both: the source to compare it with tracked objects, and the wrapper that counts batches.
-        interruptible = InterruptibleSource(source, self.stop_point)
+        interruptible = InterruptibleSource(source, self.stop_point, lambda: self._total is None)
         self.coverage.add_source(source, interruptible)
         return self.clock.timed(interruptible)
 

@@ -1,6 +1,7 @@
 """Stop a run on a signal: after the current step if it ends in time, else at the next stop point."""
 
 import signal
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from functools import partial
@@ -134,23 +135,36 @@ class StopPoint:
         raise Interrupted(request.exit_code)
 
 
+_BEGINS_AGAIN = (
+    "fieldwatch: run.batches(...) is at the end of its data and begins again, as often as it is asked. For one pass, "
+    "iterate over the loader itself; for many, let the steps end the loop: "
+    "for step, batch in zip(run.steps(n), run.batches(loader))\n"
+)
+
+
 class InterruptibleSource(Iterable[Item]):
     """Wrapper of an iterable whose waits can be abandoned on a signal: a loader may be slow, or its worker dead.
 
     Args:
         source: iterable to wrap, such as a data loader.
         stop_point: stop point of the run.
+        endless: function that returns whether nothing else ends the loop; a second pass then says that it has begun.
 
     Attributes:
         yielded: number of items yielded so far.
     """
 
-    def __init__(self, source: Iterable[Item], stop_point: StopPoint) -> None:
+    def __init__(self, source: Iterable[Item], stop_point: StopPoint, endless: Callable[[], bool]) -> None:
         self._source = source
         self._stop_point = stop_point
+        self._endless = endless
+        self._told = False
         self.yielded = 0
 
     def __iter__(self) -> Iterator[Item]:
+        if self.yielded and not self._told and self._endless():
+            self._told = True
+            sys.stderr.write(_BEGINS_AGAIN)
         iterator = iter(self._source)
         while True:
             try:
