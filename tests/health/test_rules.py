@@ -227,6 +227,7 @@ NORM = "Gradients/total_norm"
 PSNR = "Train/PSNR"
 SPIKE = changed(noisy(), 300, 20.0)
 NOT_KEPT = {"kind": "not_kept", "step": 3, "subject": "Adam", "reason": "the optimizer Adam is used but not tracked."}
+RESUMED = {"kind": "plan", "step": 100, "steps": 300, "of_segment": [2, 100]}
 MODE = {
     "kind": "mode",
     "step": 107,
@@ -362,7 +363,7 @@ CASES = [
     ),
     Case(
         rule=not_kept.NotKept(),
-        fault=partial(one, LOSS, noisy(), events=(NOT_KEPT,)),
+        fault=partial(one, LOSS, noisy(), events=(NOT_KEPT, RESUMED)),
         healthy=step_of(LOSS, noisy()),
         at=(3, "warning", "Adam"),
         words=("Adam is used but not tracked", "run.track"),

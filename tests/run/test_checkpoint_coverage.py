@@ -58,7 +58,8 @@ def test_untracked_state_is_printed_recorded_and_reported(tmp_path, capsys):
     assert "Adam" in err
     assert err.count("\n") == 1
     (finding,) = examine(tmp_path / "run", (NotKept(),))
-    assert (finding.subject, finding.severity, finding.step) == ("Adam", "warning", 0)
+    # The run has ended and was never resumed, so that nothing was lost.
+    assert (finding.subject, finding.severity, finding.step) == ("Adam", "note", 0)
     assert any(isinstance(rule, NotKept) for rule in GENERAL)
 
 

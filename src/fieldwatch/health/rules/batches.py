@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from fieldwatch.base import number, percent
 from fieldwatch.health.finding import Finding, Severity
-from fieldwatch.health.outcomes import has_improved, is_evaluated, single_loss
+from fieldwatch.health.outcomes import has_improved, has_rewards, is_evaluated, single_loss
 from fieldwatch.health.places import loaders
 from fieldwatch.health.rule import HealthRule
 from fieldwatch.health.rules.poor_results import ends_poorly, is_good, learned_by_heart
@@ -305,7 +305,7 @@ class NoDiversity(HealthRule):
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
         """Return, at the end of the run, one finding per module."""
-        if not finished(history) or has_improved(history) or not is_evaluated(history):
+        if not finished(history) or has_improved(history) or has_rewards(history) or not is_evaluated(history):
             return ()
         found: list[Finding] = []
         for item, name in tags.OUTPUT_SHARE.parts(history.names()).items():

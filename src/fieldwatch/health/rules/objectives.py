@@ -360,6 +360,9 @@ class InvertedWeights(HealthRule):
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
         """Return one finding per module."""
+        # A policy weighs its actions with what they have brought.
+        if has_rewards(history):
+            return ()
         found: list[Finding] = []
         for item in classifiers(history, self.class_sum):
             name = tags.WEIGHT_SLOPE.tag(item)

@@ -189,12 +189,22 @@ class NoProgress(HealthRule):
         for name, better in judged.items():
             values = history[name].values
             if self._became_worse(values, better, self.worse) or self._is_always_worse(values, better):
+                why = "training makes it worse than no training (a wrong sign, or wrong targets)"
+                if self._learned_at_first(history, name):
+                    why = "what was trained since then makes it worse (overfitting, or wrong targets)"
                 text = (
                     f"{name} went from {number(values[0])} to {number(values[-1])} and was never better than at the "
-                    "first evaluation: training makes it worse than no training (a wrong sign, or wrong targets)."
+                    f"first evaluation: {why}."
                 )
                 return self.finding(int(history[name].steps[-1]), text, subject=name)
         return None
+
+    def _learned_at_first(self, history: History, name: str) -> bool:
+        """Return whether the loss had fallen to less than half by the first evaluation."""
+        if tags.TOTAL not in history or is_signed(history[tags.TOTAL].values):
+            return False
+        loss = history[tags.TOTAL]
+        return mean_until(loss, float(history[name].steps[0]), width=8) < self.once * loss_ends(loss)[0]
 
     def _lost(self, history: History, judged: Mapping[str, Direction]) -> Finding | None:
         """Return a finding if one of several results became worse from the first evaluation on while the loss fell."""

@@ -13,6 +13,8 @@ _MOST = 2048
 """Number of samples that are remembered."""
 _SAME = 1e-9
 """Relative difference of the marks of equal samples."""
+_ALONE = 0.5
+"""Share of the samples of an evaluation that have to differ from all its others."""
 _LEAST = 64
 """Number of different samples of the training from which on an evaluation is compared."""
 
@@ -57,14 +59,17 @@ class SeenSamples:
         """Return the share of samples that are among the remembered ones; None if there is nothing to compare."""
         if self._marks is None or len(self._marks) < _LEAST or rows.shape[1] != self._columns:
             return None
-        marks = _marks(rows)
+        marks = _marks(rows).sort().values
         known = self._marks.to(marks.device, non_blocking=True).sort().values
         above = torch.searchsorted(known, marks).clamp(max=len(known) - 1)
         below = (above - 1).clamp(min=0)
         apart = torch.minimum((known[above] - marks).abs(), (known[below] - marks).abs())
         same = apart <= _SAME * marks.abs()
-        # A sample that comes again and again in one evaluation, such as a blank one, says nothing.
-        return (same & (marks != 0)).float().mean()
+        # Rows that come again and again in one evaluation, such as padding and single tokens, say nothing.
+        again = marks[1:] - marks[:-1] <= _SAME * marks[1:].abs()
+        edge = again.new_zeros(1)
+        alone = ~(torch.cat((edge, again)) | torch.cat((again, edge)))
+        return torch.where(alone.float().mean() > _ALONE, (same & alone).float().mean(), 0.0)
 
 
 def _marks(rows: Float[Tensor, "rows columns"]) -> Float[Tensor, " rows"]:
