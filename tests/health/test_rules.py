@@ -227,7 +227,7 @@ NORM = "Gradients/total_norm"
 PSNR = "Train/PSNR"
 SPIKE = changed(noisy(), 300, 20.0)
 NOT_KEPT = {"kind": "not_kept", "step": 3, "subject": "Adam", "reason": "the optimizer Adam is used but not tracked."}
-RESUMED = {"kind": "plan", "step": 100, "steps": 300, "of_segment": [2, 100]}
+RESUMED = {"kind": "plan", "step": 100, "steps": 300}
 MODE = {
     "kind": "mode",
     "step": 107,

@@ -232,7 +232,8 @@ class PairsConfused(HealthRule):
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
         """Return, at the end of the run, one finding per classifier."""
-        if not finished(history):
+        # The actions of a policy have no labels.
+        if not finished(history) or has_rewards(history):
             return ()
         found: list[Finding] = []
         for item, name in tags.WRONG_PAIRS.parts(history.names()).items():

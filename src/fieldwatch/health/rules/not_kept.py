@@ -29,8 +29,8 @@ class NotKept(HealthRule):
         """Return one finding per object that is not saved."""
         # Reversed, so that the first event of each subject wins.
         events = {str(event.get("subject", "")): event for event in reversed(history.events(self.kind))}
-        # Events of later segments name them.
-        resumed = any("of_segment" in event for event in history.events("plan"))
+        # Each part of a run records its plan when it begins.
+        resumed = any(int(event["step"]) > 0 for event in history.events("plan"))
         severity: Severity = "warning" if resumed else "note"
         return tuple(
             self.finding(int(event["step"]), str(event.get("reason", "")), subject=subject, severity=severity)
