@@ -304,7 +304,8 @@ class _Probe:
         """Note the samples of an input of numbers, and measure its columns and its precision."""
         if self._raw:
             self._samples.note(rows)
-        if given.dtype is torch.float32:
+        # In a replay in double precision, the copy is of another type.
+        if given.dtype is rows.dtype is torch.float32:
             self.trained[tags.INPUT_ROUNDED.tag(self.name)] = _rounded(rows)
         if rows.shape[1] > 1 and self._columns is not None:
             self.trained[tags.INPUT_RATIO.tag(self.name)] = _largest_ratio(self._columns[1])
