@@ -244,3 +244,40 @@ def test_a_refused_call_leaves_nothing_behind(tmp_path):
             toy.learn(step)
     names = read_history(tmp_path / "run").names()
     assert [name for name in names if name.endswith("_norm") and "total" not in name] == ["Gradients/model_norm"]
+
+
+def test_a_module_of_torchscript_is_trained_like_any_other(tmp_path):
+    torch.manual_seed(0)
+    with pytest.warns(DeprecationWarning):
+        model = torch.jit.script(nn.Linear(2, 1))
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+    with quiet(tmp_path) as run:
+        run.track(model=model, optimizer=optimizer)
+        for step in run.steps(40):
+            step.backward(lambda inputs: Terms(fit=(1.0, model(inputs).square().mean())), torch.ones(4, 2))
+            step.update(optimizer)
+    assert not [event for event in read_events(tmp_path) if event["kind"] == "loose_parameters"]
+    assert read_history(tmp_path)["Loss/total"].values[-1] < 0.1
+
+
+def test_parameters_without_a_shape_are_refused_before_the_first_step(tmp_path):
+    with quiet(tmp_path) as run:
+        run.track(model=nn.LazyLinear(1))
+        with pytest.raises(InputError, match="'model' has parameters without a shape"):
+            run.begin_step()
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_nested_tensors_may_be_inputs(tmp_path):
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+    rows = torch.nested.nested_tensor([torch.ones(3, 4), torch.ones(5, 4)])
+    with quiet(tmp_path) as run:
+        run.track(model=model, optimizer=optimizer)
+        for step in run.steps(3):
+            loss = model(rows).to_padded_tensor(0.0).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            step.observe(Terms(fit=(1.0, loss)))
+            step.update(optimizer)
+    assert len(read_history(tmp_path)["Loss/total"]) == 3

@@ -45,7 +45,7 @@ from fieldwatch.run.step import Step
 from fieldwatch.run.step_context import StepContext
 from fieldwatch.run.stopping import InterruptibleSource, StopPoint
 from fieldwatch.run.stored_random_state import StoredRandomState
-from fieldwatch.run.tracked_objects import TrackedObjects, refuse_non_mapping
+from fieldwatch.run.tracked_objects import TrackedObjects, refuse_lazy_parameters, refuse_non_mapping
 from fieldwatch.run.watchdog import AFTER_LOOP, Watchdog
 
 Item = TypeVar("Item")
@@ -206,6 +206,7 @@ class Session:
             NoWayBackError: checkpoints exist, but :meth:`resume` was not called.
         """
         self._total = total
+        refuse_lazy_parameters(self.tracked.items)
         if not self._resumed:
             self._settle_items("the first step", {})
             self.checkpoints.refuse_overlooked()

@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
 from fieldwatch.base import InputError
@@ -137,6 +138,20 @@ class TrackedObjects:
         """Return whether a module needs no group: it has no trainable parameters, or groups contain some of them."""
         trainable = {id(parameter) for parameter in module.parameters() if parameter.requires_grad}
         return not trainable or any(id(parameter) in trainable for parameter in self.parameters())
+
+
+def refuse_lazy_parameters(items: Mapping[str, Any]) -> None:
+    """Refuse modules whose parameters torch makes at their first forward only.
+
+    Raises:
+        InputError: a module has such parameters.
+    """
+    for name, item in items.items():
+        if isinstance(item, nn.Module) and any(map(is_lazy, item.parameters())):
+            raise InputError(
+                f"{name!r} has parameters without a shape (torch makes those of LazyLinear and the like at the first "
+                "forward): call it on a batch before the loop begins"
+            )
 
 
 def optimizers_in(items: Mapping[str, Any]) -> Iterator[Optimizer]:

@@ -237,8 +237,8 @@ class _Probe:
 
     def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: object) -> None:
         """Measure a forward if it is due."""
-        # A compiler that traces the module must not trace this.
-        if torch.compiler.is_compiling():
+        # A compiler that traces the module must not trace this. Nested tensors have neither rows nor columns.
+        if torch.compiler.is_compiling() or any(_nested((*args, *kwargs.values(), output))):
             return
         if torch.is_grad_enabled():
             self.after_update = False
@@ -434,6 +434,11 @@ class _Probe:
         """Return the names of the batch norms in train mode."""
         named = submodules_of(module, self.name)
         return [path for path, each in named if isinstance(each, _BATCH_NORM) and each.training][:NAMED]
+
+
+def _nested(values: Iterable[object]) -> Iterator[bool]:
+    """Yield whether each tensor among values is a nested one."""
+    return (value.is_nested for value in values if isinstance(value, Tensor))
 
 
 def _tensors(values: Iterable[object]) -> Iterator[Tensor]:
