@@ -248,7 +248,7 @@ def test_a_refused_call_leaves_nothing_behind(tmp_path):
 
 def test_a_module_of_torchscript_is_trained_like_any_other(tmp_path):
     torch.manual_seed(0)
-    with pytest.warns(DeprecationWarning):
+    with pytest.warns(DeprecationWarning, match="jit.script"):
         model = torch.jit.script(nn.Linear(2, 1))
     optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
     with quiet(tmp_path) as run:
@@ -263,7 +263,7 @@ def test_a_module_of_torchscript_is_trained_like_any_other(tmp_path):
 def test_parameters_without_a_shape_are_refused_before_the_first_step(tmp_path):
     with quiet(tmp_path) as run:
         run.track(model=nn.LazyLinear(1))
-        with pytest.raises(InputError, match="'model' has parameters without a shape"):
+        with pytest.raises(InputError, match=r"'model'.*LazyLinear"):
             run.begin_step()
 
 
