@@ -246,10 +246,12 @@ def test_a_refused_call_leaves_nothing_behind(tmp_path):
     assert [name for name in names if name.endswith("_norm") and "total" not in name] == ["Gradients/model_norm"]
 
 
-def test_a_module_of_torchscript_is_trained_like_any_other(tmp_path):
+@pytest.mark.parametrize("nested", [lambda scripted: scripted, nn.Sequential], ids=["alone", "inside"])
+def test_a_module_of_torchscript_is_trained_like_any_other(nested, tmp_path):
     torch.manual_seed(0)
     with pytest.warns(DeprecationWarning, match="jit.script"):
-        model = torch.jit.script(nn.Linear(2, 1))
+        scripted = torch.jit.script(nn.Linear(2, 1))
+    model = nested(scripted)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
     with quiet(tmp_path) as run:
         run.track(model=model, optimizer=optimizer)

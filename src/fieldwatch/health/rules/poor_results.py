@@ -106,8 +106,7 @@ def has_poor_result(history: History) -> bool:
     worse = [each for rule in (WorseThanEarlier(), WorseSinceChange()) for each in rule(history)]
     if any(each.severity != "note" for each in worse):
         return True
-    gaps = [each for each in HeldOutGap()(history) if each.severity != "note"]
-    return bool(NoProgress()(history) or gaps or WorseThanNothing()(history))
+    return bool(NoProgress()(history)) or _falls_behind(history) or bool(WorseThanNothing()(history))
 
 
 def learned_by_heart(history: History) -> bool:
@@ -115,8 +114,12 @@ def learned_by_heart(history: History) -> bool:
     fallen = loss_reduction(history)
     if not finished(history) or fallen is None or fallen < _POOR:
         return False
-    gaps = [each for each in HeldOutGap()(history) if each.severity != "note"]
-    return bool(NoProgress()(history) or gaps) or _learned_by_heart(history)
+    return bool(NoProgress()(history)) or _falls_behind(history) or _learned_by_heart(history)
+
+
+def _falls_behind(history: History) -> bool:
+    """Return whether held-out data show far less than those of the training; a note says that it was not lost."""
+    return any(gap.severity != "note" for gap in HeldOutGap()(history))
 
 
 def _learned_by_heart(history: History) -> bool:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import Any, TypeGuard
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -47,11 +47,6 @@ LATEST = 10_000
 """Step up to which the first update is awaited: a loop without any is not examined closely forever."""
 
 
-def _is_open(item: object) -> TypeGuard[nn.Module]:
-    """Return whether an item is a module whose parts can be looked at: those of TorchScript take no hooks."""
-    return isinstance(item, nn.Module) and not isinstance(item, torch.jit.ScriptModule)
-
-
 class LoopChecks:
     """Checks of the tracked modules and their optimizers at each update, recorded as events.
 
@@ -88,7 +83,12 @@ class LoopChecks:
 
     def open(self) -> None:
         """Begin to look at the forwards of the tracked modules."""
-        modules = {name: item for name, item in self._tracked.items.items() if _is_open(item)}
+        # Modules of TorchScript take no hooks.
+        modules = {
+            name: item
+            for name, item in self._tracked.items.items()
+            if isinstance(item, nn.Module) and not isinstance(item, torch.jit.ScriptModule)
+        }
         self._forwards.open(modules)
         self._embeddings.open(modules)
 
@@ -344,7 +344,7 @@ class LoopChecks:
         owners = {**self._tracked.watched.owners(), **self._tracked.items}
         by_id: dict[int, tuple[str, Any]] = {}
         for name, owner in owners.items():
-            if _is_open(owner):
+            if isinstance(owner, nn.Module):
                 by_id.setdefault(id(owner), (name, owner))
         return dict(by_id.values())
 

@@ -87,13 +87,15 @@ def ask_again(
 
 def _may_be_asked(module: nn.Module) -> bool:
     """Return whether a further forward of a module leaves no trace."""
-    if hasattr(module, "_orig_mod") or isinstance(module, torch.jit.ScriptModule):
+    if hasattr(module, "_orig_mod"):
         return False
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         return False
     if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
         return False
     parts = list(module.modules())
+    if any(isinstance(part, torch.jit.ScriptModule) for part in parts):
+        return False
     if any(part.training or _has_hooks(part, own=part is module) or _keeps_state(part) for part in parts):
         return False
     buffers = sum(buffer.numel() for buffer in module.buffers())

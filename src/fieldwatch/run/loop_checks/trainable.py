@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, cast
 
+import torch
 from torch import Tensor, nn
 
 from fieldwatch.run.loop_checks.streaks import LAST, Streaks
@@ -139,9 +140,13 @@ class FreezeCheck:
 
 
 def submodules_of(root: nn.Module, prefix: str) -> Iterator[tuple[str, nn.Module]]:
-    """Yield the path and module of a module and all its submodules, each once."""
+    """Yield the path and module of a module and all its submodules, each once, without those of TorchScript.
+
+    Modules of TorchScript take no hooks, and their containers are no dictionaries of Python.
+    """
     # torch leaves the types of this method open.
-    return cast("Iterator[tuple[str, nn.Module]]", root.named_modules(prefix=prefix))
+    named = cast("Iterator[tuple[str, nn.Module]]", root.named_modules(prefix=prefix))
+    return ((path, module) for path, module in named if not isinstance(module, torch.jit.ScriptModule))
 
 
 def some_names(names: Sequence[str]) -> dict[str, Any]:
