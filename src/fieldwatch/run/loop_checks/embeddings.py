@@ -1,7 +1,6 @@
 """`EmbeddingCheck`: rows of embeddings that are looked up and were never trained."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from typing import Any, cast
 
 import torch
@@ -9,6 +8,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from fieldwatch.run.loop_checks.left_behind import LeftBehind
 from fieldwatch.run.loop_checks.trainable import submodules_of
 
 _STEPS = 32
@@ -20,7 +20,7 @@ _SEQUENCES = 2
 """Least number of dimensions of the indices of sequences."""
 
 
-class _LookUp:
+class _LookUp(LeftBehind):
     """Forward hook that passes on the indices of a look-up, and that copies of a module leave behind."""
 
     def __init__(self, look: Callable[[Tensor], None]) -> None:
@@ -31,10 +31,6 @@ class _LookUp:
         ids = args[0] if args else None
         if not torch.compiler.is_compiling() and type(ids) is Tensor and ids.numel():
             self._look(ids)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """A hook that does nothing takes its place in a copy."""
-        return getattr, (nullcontext(), "__exit__")
 
 
 class EmbeddingCheck:

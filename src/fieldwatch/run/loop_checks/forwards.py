@@ -1,7 +1,6 @@
 """`ForwardCheck`: what the tracked modules get and return, in training and in evaluations."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import nullcontext
 from typing import Any, TypeAlias, cast
 
 import torch
@@ -10,6 +9,7 @@ from torch import Tensor, nn
 
 from fieldwatch.record import tags
 from fieldwatch.run.loop_checks.input_samples import SeenInputs, rows_of, sampled
+from fieldwatch.run.loop_checks.left_behind import LeftBehind
 from fieldwatch.run.loop_checks.modes import depends_on_mode
 from fieldwatch.run.loop_checks.output_gradients import TargetCounts, listen, position_spread
 from fieldwatch.run.loop_checks.second_forward import ask_again
@@ -169,7 +169,7 @@ class _Tokens:
         self.last: Tensor | None = None
 
 
-class _Probe:
+class _Probe(LeftBehind):
     """Forward hook of one module."""
 
     def __init__(self, name: str, tokens: _Tokens) -> None:
@@ -246,10 +246,6 @@ class _Probe:
                 self._train(module, args, kwargs, output)
         else:
             self._evaluate(module, args, kwargs, output)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Leave the hook behind when the module is copied: a hook that does nothing takes its place."""
-        return getattr, (nullcontext(), "__exit__")
 
     def _train(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: object) -> None:
         arguments = sampled(_tensors((*args, *kwargs.values())))

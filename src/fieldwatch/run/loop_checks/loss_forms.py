@@ -1,7 +1,7 @@
 """`LossFormCheck`: losses whose form is a mistake, read from the operations behind them."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
 from torch import Tensor
@@ -272,23 +272,20 @@ def _class_loss(node: Any) -> Iterator[tuple[str, dict[str, Any]]]:
 
 def _is_difference_of_chances(root: Any) -> bool:
     """Return whether a loss is the difference of two means of sigmoids, as a critic's that ends with one."""
-    node = root
-    for _ in range(_MOST_STEPS):
-        if node is None or node.name() in ("SubBackward0", "AddBackward0"):
-            break
-        node = _below(node)
+    node = _first_below(root, ("SubBackward0", "AddBackward0"))
     if node is None or len(node.next_functions) != 2:
         return False
-    return all(_is_mean_of_sigmoid(parent) for parent, _ in node.next_functions)
+    return all(_first_below(parent, ("SigmoidBackward0",)) is not None for parent, _ in node.next_functions)
 
 
-def _is_mean_of_sigmoid(root: Any) -> bool:
+def _first_below(root: Any, names: Sequence[str]) -> Any:
+    """Return the first operation with one of the names below means, signs and the like; None if there is none."""
     node = root
-    for _ in range(_MOST_STEPS):
-        if node is None or node.name() == "SigmoidBackward0":
-            break
+    for _ in range(_MOST_STEPS + 1):
+        if node is None or node.name() in names:
+            return node
         node = _below(node)
-    return node is not None and node.name() == "SigmoidBackward0"
+    return None
 
 
 def _below(node: Any) -> Any:

@@ -1,7 +1,6 @@
 """`UntrainedCheck`: parameters in an optimizer that never get a gradient; and what is frozen or coarse at the start."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from typing import Any, cast
 from weakref import ref
 
@@ -9,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from fieldwatch.run.loop_checks.left_behind import LeftBehind
 from fieldwatch.run.loop_checks.streaks import FIRST, LAST, Streaks
 from fieldwatch.run.loop_checks.trainable import ModuleParameters, some_names, submodules_of
 
@@ -90,7 +90,7 @@ class UntrainedCheck:
         self._handles = []
 
 
-class _Call:
+class _Call(LeftBehind):
     """Forward hook that notes a call; a copy of the module does not inherit it."""
 
     def __init__(self, check: UntrainedCheck) -> None:
@@ -101,10 +101,6 @@ class _Call:
         evaluated = not module.training or torch.is_inference_mode_enabled()
         if not evaluated and not torch.compiler.is_compiling():
             self._check.note_call()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Leave the hook behind when the module is copied."""
-        return getattr, (nullcontext(), "__exit__")
 
 
 def frozen_output(parameters: ModuleParameters, held: Collection[int]) -> dict[str, Any] | None:
