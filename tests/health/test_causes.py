@@ -45,6 +45,15 @@ def test_a_note_explains_no_warning():
     assert [each.cause.rule for each in diagnose([jump, found("LossJump", 520)])] == ["LossJump", "RateJump"]
 
 
+def test_a_setting_that_spoils_a_run_for_certain_explains_even_values_that_are_not_finite():
+    overflow = found("NonFinite", step=1, subject="decoder")
+    (one,) = diagnose([overflow, found("DoubtfulSetting", step=0, subject="--lr")])
+    assert one.cause.rule == "DoubtfulSetting"
+    assert [finding.rule for finding in one.consequences] == ["NonFinite"]
+    doubt = found("DoubtfulSetting", step=0, severity="note", subject="--lr")
+    assert {each.cause.rule for each in diagnose([overflow, doubt])} == {"NonFinite", "DoubtfulSetting"}
+
+
 def test_the_most_serious_cause_comes_first():
     findings = [found("StepOutlier", 5, "note"), found("HeldOutGap", 599), found("NonFinite", 300, "error")]
     ordered = diagnose([*findings, found("RefusedUpdates", 310)])

@@ -1,6 +1,7 @@
 """A step of a stranger's loop, made again: what made it not finite is named with module, file and line."""
 
 import pytest
+import torch
 
 from fieldwatch.cli import main
 from fieldwatch.record import checkpoint_folders
@@ -165,7 +166,7 @@ def test_state_that_is_not_tracked_is_found_out(train, replay, loop):
 @pytest.mark.parametrize(
     "case",
     [
-        (["--step", 5], "10, 20, 30"),
+        (["--step", 5, "--start", 5], "10, 20, 30"),
         (["--step", 30], "0 to 29"),
         (["--step", 12, "--start", 20], "10, 20, 30"),
         (["--step", 12, "--do", "lr~1"], "--do"),
@@ -201,6 +202,49 @@ def test_paths_that_do_not_fit_are_refused(train, loop, tmp_path, capsys, digest
         assert named in " ".join(capsys.readouterr().err.split())
         assert digest(run) == before
     assert not other.exists()
+
+
+@pytest.mark.parametrize("step", [0, 5])
+def test_a_step_before_the_first_checkpoint_is_reached_from_the_beginning(train, replay, loop, digest, step):
+    run = train("none")
+    before = digest(run)
+    found = replay(loop, run, "--step", step, "--do", "lr*=0.1", "--", run, "none")
+    assert (found["start"], found["from_checkpoint"]) == (0, False)
+    equality = found["equality"]
+    assert equality["equal"]
+    assert (equality["first"], equality["last"]) == (0, step + 1)
+    assert found["repeats"]["differing"] == []
+    as_trained, slower = found["passes"]
+    assert as_trained["losses"][0] == slower["losses"][0]
+    assert as_trained["losses"][1] != slower["losses"][1]
+    assert digest(run) == before
+
+
+def test_steps_may_be_compared_from_the_beginning(train, replay, loop):
+    run = train("none")
+    found = replay(loop, run, "--step", 12, "--start", 0, "--", run, "none")
+    assert (found["equality"]["first"], found["equality"]["last"]) == (0, 13)
+    assert [row["step"] for row in found["equality"]["checkpoints"]] == [10]
+
+
+def test_an_exception_before_the_first_checkpoint_is_met_in_every_pass(train, replay, loop):
+    loop.write_text(loop.read_text().replace("run.step_index == 17", "run.step_index == 3"))
+    with pytest.raises(torch.linalg.LinAlgError):
+        train("raise")
+    run = loop.parent / "runs" / "raise"
+    found = replay(loop, run, "--step", 3, "--do", "lr*=0.1", "--", run, "raise")
+    assert found["trace"]["error"]["stack"][0]["line"] == line_of(loop, "RAISE")
+    assert [one["error"]["step"] for one in found["passes"]] == [3, 3]
+    assert found["equality"]["steps"] == 3
+
+
+def test_a_loop_that_never_resumes_can_be_looked_into(train, replay, loop):
+    loop.write_text(loop.read_text().replace("    run.resume()\n", "").replace("every=10, keep=", "every=None, keep="))
+    run = train("log")
+    assert [path.name for path in checkpoint_folders(run)] == ["step_0000000030"]
+    found = replay(loop, run, "--step", BAD, "--", run, "log")
+    assert innermost(found["trace"]["first"]) == (str(loop), line_of(loop, "LOG"))
+    assert found["equality"]["equal"]
 
 
 def test_a_damaged_checkpoint_is_passed_over_and_left_as_it_is(train, replay, loop, digest):

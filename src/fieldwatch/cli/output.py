@@ -151,14 +151,16 @@ def verdict_of(diagnoses: Sequence[Diagnosis]) -> dict[str, Any] | None:
 
 
 def closer_look(folder: Path, findings: Sequence[Finding]) -> dict[str, str]:
-    """Return the command that replays the step of the first of the most severe findings, as a line for `print_paths`.
+    """Return the command that replays the step of a finding, as a line for `print_paths`.
 
-    Empty if there is no warning and no error, or no checkpoint from which the step can be reached.
+    That is the first value that is not finite, or else the first of the most severe findings; empty if there is neither
+    a warning nor an error.
     """
     from fieldwatch.health import replay_command  # noqa: PLC0415  at first use
 
     found = {name: [finding.step for finding in findings if finding.severity == name] for name in ("warning", "error")}
-    steps = found["error"] or found["warning"]
+    not_finite = [finding.step for finding in findings if finding.rule == "NonFinite"]
+    steps = not_finite or found["error"] or found["warning"]
     command = replay_command(folder, min(steps)) if steps else ""
     return {"look closer": command} if command else {}
 

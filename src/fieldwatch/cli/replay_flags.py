@@ -16,9 +16,9 @@ class Arguments:
     For a loop of your own, name its script, and its arguments after two dashes:
     fieldwatch replay my_loop.py runs/mine --step 4711 -- --lr 0.01
 
-    The copy is trained from the nearest checkpoint at or before the step, and compared with the journal to the bit. The
-    run is only read, and may still be training. Exit codes: 0 once the step was made, whatever was found in it; 2 if it
-    cannot be reached; 3 if the loop fails before it.
+    The copy is trained from the nearest checkpoint at or before the step, or from the beginning if there is none, and
+    compared with the journal to the bit. The run is only read, and may still be training. Exit codes: 0 once the step
+    was made, whatever was found in it; 2 if it cannot be reached; 3 if the loop fails before it.
     """
 
     target: tyro.conf.Positional[Path]
@@ -41,6 +41,7 @@ class Arguments:
     ahead: int = 1
     """Steps to train after the step, as trained and with each intervention."""
     start: int | None = None
-    """Start from the checkpoint of this step, to compare more steps with the journal; by default from the nearest."""
+    """Start from the checkpoint of this step, or from the beginning (0), to compare more steps with the journal; by
+    default from the nearest."""
     json: bool = False
     """Print the result as JSON, and nothing else on standard output."""

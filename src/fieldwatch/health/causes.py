@@ -393,7 +393,10 @@ def _may_explain(cause: Finding, consequence: Finding) -> bool:
 
 
 def _is_above(cause: Finding, consequence: Finding) -> bool:
-    """Return whether a rule comes before another in the table, so that no two findings explain each other."""
+    """Return whether a finding is nearer to the root than another, so that no two findings explain each other."""
+    # Known before the first step, and explained by nothing.
+    if cause.rule in DOUBTS and cause.severity != "note":
+        return True
     return consequence.rule not in EXPLAINS or _ORDER.index(cause.rule) < _ORDER.index(consequence.rule)
 
 

@@ -4,11 +4,11 @@ import os
 import shlex
 from pathlib import Path
 
-from fieldwatch.record import NotARun, checkpoint_folders, holds_run, read_manifest
+from fieldwatch.record import NotARun, holds_run, read_manifest
 
 
 def replay_command(folder: Path, step: int) -> str:
-    """Return the command that replays a step of a run; empty if no checkpoint at or before the step is left.
+    """Return the command that replays a step of a run; empty if the folder holds none.
 
     For a run of a user-written loop, the command names the script as ``run.json`` does.
 
@@ -16,9 +16,7 @@ def replay_command(folder: Path, step: int) -> str:
         folder: run folder.
         step: 0-based index of the step.
     """
-    # Only the names are examined; damage is found when a checkpoint is copied.
-    saved = [int(path.name.partition("_")[2].partition(".")[0]) for path in checkpoint_folders(folder)]
-    if not any(each <= step for each in saved):
+    if not holds_run(folder):
         return ""
     run = shlex.quote(os.fsencode(folder.absolute()).decode(errors="replace"))
     script, words = _script_of(folder)

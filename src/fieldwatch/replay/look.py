@@ -29,6 +29,8 @@ def look_at_step(  # noqa: PLR0913  the step, and what to do with it
 ) -> dict[str, Any]:
     """Train a copy of a run from its nearest checkpoint up to a step, and look at that step.
 
+    Without a checkpoint at or before the step, the copy is trained from the beginning.
+
     Args:
         run: run folder; it is only read, and may still be training.
         step: 0-based index of the step.
@@ -36,15 +38,15 @@ def look_at_step(  # noqa: PLR0913  the step, and what to do with it
         scratch_root: existing folder for the copy, which is deleted at the end.
         variants: interventions that are made beside the unmodified step.
         ahead: number of steps to train after the step, to see the effect of an intervention.
-        start: step of the checkpoint to start from; None for the nearest.
+        start: step of the checkpoint to start from, 0 for the beginning; None for the nearest.
 
     Returns:
         The result as plain values that JSON can represent; numbers that are not finite are their names.
 
     Raises:
         NotARun: the folder holds no run.
-        InputError: there is no checkpoint at or before the step, the run has not reached it, the loop does not train
-            this run, or an intervention names what the step does not have.
+        InputError: there is no checkpoint of the step ``start``, the run has not reached the step, the loop does not
+            train this run, or an intervention names what the step does not have.
     """
     began = time.monotonic()
     manifest = read_manifest(run)
@@ -57,7 +59,13 @@ def look_at_step(  # noqa: PLR0913  the step, and what to do with it
         equality = Equality(run, history, manifest)
         replay = Replay(run, scratch, step, variants=variants, ahead=ahead, equality=equality)
         replay.train(lambda: loop(scratch))
-    facts = {"format": FORMAT, "run": str(run), "start": first, "seconds": time.monotonic() - began}
+    facts = {
+        "format": FORMAT,
+        "run": str(run),
+        "start": first or 0,
+        "from_checkpoint": first is not None,
+        "seconds": time.monotonic() - began,
+    }
     return facts | replay.plain()
 
 

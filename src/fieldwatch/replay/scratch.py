@@ -1,4 +1,4 @@
-"""Copy of a run at one of its checkpoints, in which a replay may train; the run itself is only read."""
+"""Folder in which a replay may train: a copy of a run at one of its checkpoints, or an empty one for its beginning."""
 
 import os
 import shutil
@@ -50,20 +50,22 @@ def check_step(run: Path, step: int, last_recorded: int) -> None:
         )
 
 
-def copy_run(run: Path, scratch: Path, step: int, start: int | None = None) -> int:
+def copy_run(run: Path, scratch: Path, step: int, start: int | None = None) -> int | None:
     """Copy a run with its nearest whole checkpoint at or before a step.
+
+    Without one, nothing is left in the folder of the copy: the loop trains there from its beginning.
 
     Args:
         run: run folder; it is only read, and may still be training.
         scratch: folder to create.
         step: step to replay.
-        start: step of the checkpoint to start from; None for the nearest.
+        start: step of the checkpoint to start from, 0 for the beginning; None for the nearest.
 
     Returns:
-        The step of the checkpoint.
+        The step of the checkpoint; None if there is none, so that the loop has to begin at step 0.
 
     Raises:
-        InputError: there is no whole checkpoint at or before the step.
+        InputError: there is no whole checkpoint of the step ``start``.
     """
     read_manifest(run)
     shutil.copytree(run, scratch, ignore=_left_out(run), ignore_dangling_symlinks=True)
@@ -74,20 +76,15 @@ def copy_run(run: Path, scratch: Path, step: int, start: int | None = None) -> i
             if not problem:
                 return _step_of(candidate, scratch)
             problems.append(f"{candidate.name}: {problem}")
-    available = ", ".join(map(str, known_checkpoints(run))) or "none"
-    if problems:
+    if start:
+        available = ", ".join(map(str, known_checkpoints(run))) or "none"
+        damage = f" ({'; '.join(dict.fromkeys(problems))})" if problems else ""
         raise InputError(
-            f"{run} has no whole checkpoint at or before step {step}: {'; '.join(dict.fromkeys(problems))}"
+            f"--start {start}: expected 0, or the step of a checkpoint at or before step {step}, got {start}; {run} "
+            f"has {available}{damage}"
         )
-    if start is not None:
-        raise InputError(
-            f"--start {start}: expected the step of a checkpoint at or before step {step}, got {start}; {run} has "
-            f"{available}"
-        )
-    raise InputError(
-        f"--step {step}: {run} has no checkpoint at or before this step, only those of steps {available}: "
-        "choose a later step, or keep more checkpoints (Retention(every=...))"
-    )
+    shutil.rmtree(scratch)
+    return None
 
 
 def _candidates(run: Path, step: int, start: int | None) -> list[Path]:

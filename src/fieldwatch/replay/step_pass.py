@@ -86,8 +86,17 @@ class StepPass:
         ]
 
 
-def plain_error(error: BaseException, step: int) -> dict[str, Any]:
-    """Return an exception as plain values, with the lines of the user's code that it passed."""
+def plain_error(error: BaseException, step: int, names: Mapping[str, str]) -> dict[str, Any]:
+    """Return an exception as plain values, with the lines of the user's code that it passed.
+
+    Args:
+        error: the exception.
+        step: step in which it was raised.
+        names: texts to replace in its message.
+    """
+    message = str(error)
+    for name, meant in names.items():
+        message = message.replace(name, meant)
     stack: list[tuple[CodeType, int]] = []
     for frame, line in traceback.walk_tb(error.__traceback__):
         # Begins at the caller of the loop, which is hidden, too.
@@ -95,7 +104,7 @@ def plain_error(error: BaseException, step: int) -> dict[str, Any]:
             stack.append((frame.f_code, line))
     return {
         "type": type(error).__name__,
-        "message": str(error),
+        "message": message,
         "step": step,
         # The innermost first, as everywhere.
         "stack": plain_frames(frames_of(tuple(reversed(stack)))),

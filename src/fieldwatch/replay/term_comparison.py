@@ -48,7 +48,8 @@ class TermComparison:
                 }
                 for name, value in self._values.items()
             ],
-            "groups": [_compared(group, by_term) for group, by_term in self._gradients.items()],
+            # No term of the step may reach a group, such as a head that is trained in other phases.
+            "groups": [_compared(group, by_term) for group, by_term in self._gradients.items() if by_term],
         }
 
 

@@ -4,7 +4,7 @@ import faulthandler
 import os
 import shutil
 import traceback
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,7 +17,7 @@ from fieldwatch.base import DiskFullError, InputError, lacks_space, output_path
 from fieldwatch.checkpoint import FolderInUseError, FolderLock
 from fieldwatch.health import replay_command
 from fieldwatch.monitor import STACKS, cause_of_error, last_checkpoint
-from fieldwatch.record import History, WriterFailed, holds_run, versions
+from fieldwatch.record import History, WriterFailed, holds_run, tags, versions
 from fieldwatch.run.full_disk import print_error
 from fieldwatch.run.memory import RunMemory
 from fieldwatch.run.run_record import RunRecord
@@ -61,8 +61,7 @@ def leave_crash(error: BaseException, step: int, record: RunRecord, memory: RunM
             print_error(f"fieldwatch: no crash folder, since the disk is full: {error}; {note}; {resume}")
         return
     error.add_note(f"{CRASH_NOTE}: {crash_folder}")
-    bad = first_bad(record.history)
-    look = replay_command(record.folder, step if bad is None else bad["step"])
+    look = replay_command(record.folder, _step_to_replay(record.history, step))
     if look:
         error.add_note(f"{LOOK_CLOSER}: {look}")
     if lacks_space(error):
@@ -96,7 +95,7 @@ def _write(error: BaseException, step: int, record: RunRecord, memory: RunMemory
     bad = first_bad(record.history)
     report = {
         "step": step,
-        "look_closer": replay_command(record.folder, step if bad is None else bad["step"]),
+        "look_closer": replay_command(record.folder, _step_to_replay(record.history, step)),
         "first_bad": bad,
         "refusals": list(record.history.events("refusal"))[-20:],
         "findings": [finding.as_event() for finding in record.findings],
@@ -155,10 +154,27 @@ def _write_rows(path: Path, history: History) -> None:
             file.write(orjson.dumps({"metric": name, "steps": series.steps.tolist(), "values": values}) + b"\n")
 
 
-def first_bad(history: History) -> dict[str, Any] | None:
-    """Return the first step in the history with a non-finite value, and the names of its metrics."""
+def _step_to_replay(history: History, last: int) -> int:
+    """Return the first step with a loss or a gradient that is not finite, or else the last step.
+
+    A step whose update overflows has finite ones: the operation that a replay looks for is in the step after it.
+    """
+    losses_and_norms = [
+        name for name in history.names() if tags.kind(name) == tags.LOSS or tags.GRADIENT_NORM.part(name) is not None
+    ]
+    bad = first_bad(history, losses_and_norms)
+    return last if bad is None else bad["step"]
+
+
+def first_bad(history: History, names: Iterable[str] | None = None) -> dict[str, Any] | None:
+    """Return the first step in the history with a non-finite value, and the names of its metrics.
+
+    Args:
+        history: record of the run.
+        names: metrics to look at; None for all.
+    """
     first_by_step: dict[int, list[str]] = {}
-    for name in history.names():
+    for name in history.names() if names is None else names:
         series = history[name]
         non_finite = np.flatnonzero(~np.isfinite(series.values))
         if len(non_finite):

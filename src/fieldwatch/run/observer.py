@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from fieldwatch.lazy import lazy_names
+from fieldwatch.record import holds_run
 from fieldwatch.run.options import Guard, Outputs, Saving
 
 if TYPE_CHECKING:
@@ -128,10 +129,17 @@ def current_observer() -> Observer:
     return _observer.get() or _NO_OBSERVER
 
 
-def options_of_replay(saving: Saving, guard: Guard, outputs: Outputs) -> tuple[Saving, Guard, Outputs]:
-    """Return the options of an observed run: it saves, sends and stops nothing, and trains the same numbers."""
+def options_of_replay(root: Path, saving: Saving, guard: Guard, outputs: Outputs) -> tuple[Saving, Guard, Outputs]:
+    """Return the options of an observed run: it saves, sends and stops nothing, and trains the same numbers.
+
+    Args:
+        root: copy of the run folder; it is empty if the replay begins at step 0.
+        saving: options of the loop; so are the other two.
+        guard: what the run guards against.
+        outputs: what the run writes beside its record.
+    """
     return (
-        replace(saving, every=None, mirror="", resume="must"),
+        replace(saving, every=None, mirror="", resume="must" if holds_run(root) else "auto"),
         # Rollback stays on, because its checkpoints say which updates to skip.
         replace(guard, hang_timeout=None, max_refusals=2**31),
         replace(outputs, sinks=(), sink_names=()),

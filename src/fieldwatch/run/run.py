@@ -97,7 +97,7 @@ class Run:
         observer = current_observer()
         root = observer.folder_of(Path(folder))
         if observer.active:
-            saving, guard, outputs = options_of_replay(saving, guard, outputs)
+            saving, guard, outputs = options_of_replay(root, saving, guard, outputs)
             profile = None
         # torchrun's environment variables decide, so a script needs no change to run on several ranks.
         self.ranks = Ranks.of_process()

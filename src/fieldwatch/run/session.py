@@ -226,6 +226,8 @@ class Session:
         if self.stop_point.signal:
             # The signal arrived during the setup: no step has begun that could be finished first.
             self._stop(self.stop_point.signal)
+        if self._plan.observer.active and self._start == 0:
+            self._obey_observer()  # step 0 has no step before it
 
     @property
     def began(self) -> bool:

@@ -10,6 +10,8 @@ FAR = 10.0
 """Ratio to the preset's value from which a setting is named; a factor of 3 is an ordinary choice."""
 CERTAIN = 100.0
 """Ratio from which a setting is a slip: two orders of magnitude."""
+READABLE = 1e6
+"""Ratio from which it is written as a power of ten."""
 SETTING = "setting"
 """Name of the check."""
 
@@ -57,7 +59,8 @@ def far_setting(flag: str, value: float, normal: float, name: str) -> DataFindin
         name: name of the setting, which tells what its magnitude does.
     """
     ratio = distance(value, normal)
-    relation = f"{ratio:,.0f} times" if value > normal else f"1/{ratio:,.0f} of"
+    factor = f"{ratio:,.0f}" if ratio < READABLE else f"{ratio:.0e}"
+    relation = f"{factor} times" if value > normal else f"1/{factor} of"
     return DataFinding(
         name=f"{SETTING} {flag}",
         severity="warning",

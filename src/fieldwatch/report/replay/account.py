@@ -17,7 +17,7 @@ from fieldwatch.report.replay.panels import (
     samples_panel,
     terms_panel,
 )
-from fieldwatch.report.replay.sentences import Result, equality_sentence, findings_of, verdict_of
+from fieldwatch.report.replay.sentences import Result, equality_sentence, findings_of, start_sentence, verdict_of
 
 
 def replay_account(result: Result) -> dict[str, Any]:
@@ -42,7 +42,7 @@ def replay_account(result: Result) -> dict[str, Any]:
     level, title = verdict_of(result)
     return document(
         f"{Path(result['run']).name}, step {result['step']}",
-        facts=[f"from the checkpoint of step {result['start']}", f"in {duration(result['seconds'])}"],
+        facts=[start_sentence(result), f"in {duration(result['seconds'])}"],
         label="Replay",
         level=level,
         headline=title,

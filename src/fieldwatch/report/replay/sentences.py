@@ -153,10 +153,17 @@ def verdict_of(result: Result) -> tuple[Level, str]:
     return "healthy", f"step {step}: every loss and gradient is finite"
 
 
+def start_sentence(result: Result) -> str:
+    """Return what the replay began with."""
+    if result["from_checkpoint"]:
+        return f"from the checkpoint of step {result['start']}"
+    return "from the beginning, without a checkpoint"
+
+
 def summary_of(result: Result) -> dict[str, str]:
     """Return the lines for the terminal, by label."""
     found = {
-        "replayed": f"from the checkpoint of step {result['start']}, in {duration(result['seconds'])}",
+        "replayed": f"{start_sentence(result)}, in {duration(result['seconds'])}",
         "equality": equality_sentence(result["equality"]),
     }
     if result["equality"]["reasons"]:
