@@ -59,3 +59,9 @@ def test_a_result_of_a_game_that_swings_and_comes_back_is_not_judged_by_its_firs
     swings = {"eval/distance": [0.055, 0.28, 0.4, 0.29, last]}
     both_signs = np.sin(np.arange(STEPS))
     assert len(progress.NoProgress()(ended(make, swings, both_signs))) == faults
+
+
+@pytest.mark.parametrize(("shift", "faults"), [(130.0, 1), (8.0, 0)])
+def test_an_argument_in_another_unit_is_a_fault_even_if_the_result_is_good(make, shift, faults):
+    facts = measured(evaluation_input_mean=np.zeros(4), evaluation_argument_shift=np.full(4, shift))
+    assert len(evaluations.EvaluationInput()(ended(make, facts | {"val/loss": [1.2, 0.6, 0.3, 0.2]}))) == faults

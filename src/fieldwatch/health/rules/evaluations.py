@@ -125,6 +125,12 @@ class EvaluationInput(HealthRule):
         unit="standard deviations, or tenths of the tokens",
         reason="times that begin at the end of their range are 1.7 away; other samples of the same tokens differ by 1",
     )
+    unit: float = threshold(
+        30.0,
+        unit="standard deviations",
+        reason="another unit, such as numbers of steps for fractions, whatever the result; at most 5 in healthy runs",
+        source="measured by benchmarks/verdicts.py",
+    )
     right: float = threshold(
         0.95, unit="fraction", reason="a model that is right so often all the same does not mind where padding stands"
     )
@@ -236,10 +242,10 @@ class EvaluationInput(HealthRule):
     def _by_argument(self, history: History, item: str) -> Finding | None:
         """Return a finding if other arguments (times, conditions) or the frequencies of tokens are others."""
         name = tags.EVALUATION_ARGUMENT_SHIFT.tag(item)
-        if name not in history or len(history[name]) < self.count or not ends_poorly(history):
+        if name not in history or len(history[name]) < self.count or has_rewards(history):
             return None
         shift = float(np.nanmedian(history[name].values))
-        if shift <= self.arguments:
+        if not finished(history) or shift <= self.arguments or (shift <= self.unit and not ends_poorly(history)):
             return None
         text = (
             f"an argument of '{item}' (times, conditions, tokens, indices) has another scale or other frequencies in "
