@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fieldwatch.health.rules import chance, evaluations, progress
+from fieldwatch.health.rules import chance, evaluations, gradients, progress
 
 STEPS = 640
 FALLING = 2.3 * np.exp(-np.arange(STEPS) / 60) + 0.1
@@ -65,3 +65,11 @@ def test_a_result_of_a_game_that_swings_and_comes_back_is_not_judged_by_its_firs
 def test_an_argument_in_another_unit_is_a_fault_even_if_the_result_is_good(make, shift, faults):
     facts = measured(evaluation_input_mean=np.zeros(4), evaluation_argument_shift=np.full(4, shift))
     assert len(evaluations.EvaluationInput()(ended(make, facts | {"val/loss": [1.2, 0.6, 0.3, 0.2]}))) == faults
+
+
+@pytest.mark.parametrize(("begin", "advised"), [(3e6, True), (2.0, False)])
+def test_gradients_that_are_huge_from_the_first_step_on_are_those_of_a_large_unit(make, begin, advised):
+    norm = np.where(np.arange(STEPS) < 100, begin, 3e6)
+    (found,) = gradients.GradientExploding()(make({"Gradients/total_norm": norm}))
+    assert ("targets" in found.remedy) == advised
+    assert "Clip" in found.remedy
