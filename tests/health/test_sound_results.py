@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fieldwatch.health.rules import chance, evaluations, gradients, progress
+from fieldwatch.health.rules import chance, evaluations, gradients, objectives, progress
 
 STEPS = 640
 FALLING = 2.3 * np.exp(-np.arange(STEPS) / 60) + 0.1
@@ -73,3 +73,25 @@ def test_gradients_that_are_huge_from_the_first_step_on_are_those_of_a_large_uni
     (found,) = gradients.GradientExploding()(make({"Gradients/total_norm": norm}))
     assert ("targets" in found.remedy) == advised
     assert "Clip" in found.remedy
+
+
+@pytest.mark.parametrize(
+    ("twice", "unlogged", "results", "words"),
+    [
+        (1e-12, 0.01, [0.2, 0.4, 0.6, 0.7], ("squashed twice", "logits")),
+        (0.01, 1e-12, [0.2, 0.2, 0.2, 0.2], ("negative probability", "log_softmax")),
+        # Maximized on purpose, with a good result.
+        (0.01, 1e-12, [0.2, 0.5, 0.8, 0.9], ()),
+        (0.2, 0.3, [0.2, 0.2, 0.2, 0.2], ()),
+        (np.nan, np.nan, [0.2, 0.2, 0.2, 0.2], ()),
+    ],
+)
+def test_the_form_of_a_loss_that_is_handed_over_detached_shows_in_the_gradients(make, twice, unlogged, results, words):
+    facts = measured(softmax_twice=np.full(40, twice), no_logarithm=np.full(40, unlogged))
+    loss = np.full(STEPS, 2.3) - 0.1 * (np.arange(STEPS) > 300)
+    found = objectives.LossForm()(ended(make, facts | {"val/accuracy": results}, loss))
+    assert len(found) == bool(words)
+    for finding in found:
+        assert finding.subject == "net"
+        assert words[0] in finding.message
+        assert words[1] in finding.remedy
