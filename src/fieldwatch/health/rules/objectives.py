@@ -62,7 +62,8 @@ class LossForm(HealthRule):
     def _measured(self, history: History) -> Iterator[Finding]:
         """Yield what the gradients of outputs tell of their loss."""
         for item, name in tags.SOFTMAX_TWICE.parts(history.names()).items():
-            twice, unlogged = history[name], history[tags.NO_LOGARITHM.tag(item)]
+            twice = history[name]
+            unlogged = history[tags.NO_LOGARITHM.tag(item)]
             at = self._explained(twice, unlogged)
             if at is not None:
                 text = (
