@@ -39,6 +39,17 @@ class Centered(nn.Module):
         return inputs - inputs.mean(dim=0)
 
 
+class AlongTheBatch(nn.Module):
+    """Takes the samples of a batch for the steps of one sequence."""
+
+    def __init__(self):
+        super().__init__()
+        self.memory = nn.GRU(6, 5)
+
+    def forward(self, inputs):
+        return self.memory(inputs[:, None])[0][:, 0]
+
+
 def loop(folder, model, *, evaluate=None, steps=40, prepare=None, optimizers=None):
     """Train; returns the events by kind, and the history."""
     torch.manual_seed(1)
@@ -100,6 +111,9 @@ def test_samples_that_are_mixed_within_a_batch_are_found():
     assert asked(mixed, mixed(OTHERS))["others"]
     with torch.no_grad():
         assert not asked(alone, alone(OTHERS))["others"]
+        # The first samples do not depend on later ones.
+        recurrent = AlongTheBatch().eval()
+        assert asked(recurrent, recurrent(OTHERS))["others"]
     # Hooks of others would see the forward.
     watched = nn.Sequential(nn.Linear(6, 2)).eval()
     watched[0].register_forward_hook(lambda *_: None)

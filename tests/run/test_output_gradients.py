@@ -49,6 +49,40 @@ def test_classes_are_those_of_the_cross_entropy_whatever_its_scale(scale):
     assert found["live_share"] == 1
 
 
+def smooth(logits):
+    return functional.cross_entropy(logits, CLASSES, label_smoothing=0.1)
+
+
+def focal(logits):
+    entropy = functional.cross_entropy(logits, CLASSES, reduction="none")
+    return ((1 - (-entropy).exp()).square() * entropy).mean()
+
+
+@pytest.mark.parametrize(
+    ("ending", "loss", "twice", "unlogged"),
+    [
+        (nn.Identity(), lambda z: functional.cross_entropy(z, CLASSES), None, None),
+        (nn.Identity(), smooth, False, False),
+        (nn.Identity(), focal, False, False),
+        (nn.Identity(), lambda z: functional.mse_loss(z, functional.one_hot(CLASSES, 4).float()), False, False),
+        (nn.Identity(), lambda z: functional.cross_entropy(z.softmax(1), CLASSES), True, False),
+        (nn.Identity(), lambda z: functional.nll_loss(z.softmax(1), CLASSES), False, True),
+        (nn.Softmax(1), lambda p: functional.cross_entropy(p, CLASSES), True, False),
+        (nn.Softmax(1), lambda p: functional.nll_loss(p, CLASSES), False, True),
+        (nn.Softmax(1), lambda p: functional.nll_loss(p.log(), CLASSES), False, False),
+    ],
+    ids=["logits", "smooth", "focal", "squares", "twice", "unlogged", "in-module", "unlogged-in-module", "log"],
+)
+def test_the_gradient_tells_of_softmax_twice_and_of_a_missing_logarithm(ending, loss, twice, unlogged):
+    torch.manual_seed(0)
+    layer = nn.Linear(5, 4)
+    nn.init.normal_(layer.weight, std=0.4)
+    found = measured(nn.Sequential(layer, ending), loss)
+    for name, exact in (("softmax_twice", twice), ("no_logarithm", unlogged)):
+        misfit = found[name].item()
+        assert math.isnan(misfit) if exact is None else (misfit < 1e-6) == exact
+
+
 RARE = torch.repeat_interleave(torch.arange(4), torch.tensor([40, 15, 6, 3]))
 
 

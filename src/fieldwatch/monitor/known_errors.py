@@ -16,7 +16,7 @@ _ADVICE: tuple[tuple[str, str], ...] = (
         (
             "The loss depends on no parameter with a gradient: look for detach(), .item(), .data, argmax or "
             "rounding, for torch.no_grad() or inference_mode() around the forward, and for parameters that are "
-            "all frozen."
+            "all frozen: set requires_grad_(True) on those that are to be trained, such as a new head."
         ),
     ),
     (

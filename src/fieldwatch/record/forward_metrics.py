@@ -155,6 +155,17 @@ FORWARD = (
         meaning="Exponent of a class's frequency in its weight in the loss: 0 for equal weights, -1 for the inverse.",
     ),
     Metric(
+        name="Forward/<module>_softmax_twice",
+        unit="",
+        meaning="Share of the squared gradient of outputs that a cross-entropy of their softmax, as if these were "
+        "logits, does not explain; NaN if one of the outputs themselves does.",
+    ),
+    Metric(
+        name="Forward/<module>_no_logarithm",
+        unit="",
+        meaning="The same for a loss that is the negative probability of the right class, without its logarithm.",
+    ),
+    Metric(
         name="Forward/<module>_blank_share",
         unit="",
         meaning="Share of the places at which the most frequent token has the most frequent class, if these agree "

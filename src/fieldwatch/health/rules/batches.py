@@ -192,7 +192,8 @@ class ConstantOutput(HealthRule):
     remedy: ClassVar[str] = (
         "Find the layer behind which the activations are constant: dead units (a ReLU whose bias or inputs are far "
         "below zero), saturated ones, weights that started at or decayed to zero. Check its initialization, replace "
-        "the activation (LeakyReLU, GELU), and lower the learning rate if the units died during the training."
+        "the activation (LeakyReLU, GELU), and lower the learning rate if the units died during the training. Of a "
+        "recurrent layer, take the state at the length of each sequence, not the last one, which is behind the padding."
     )
 
     def __call__(self, history: History) -> tuple[Finding, ...]:

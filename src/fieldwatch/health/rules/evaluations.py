@@ -125,6 +125,12 @@ class EvaluationInput(HealthRule):
         unit="standard deviations, or tenths of the tokens",
         reason="times that begin at the end of their range are 1.7 away; other samples of the same tokens differ by 1",
     )
+    unit: float = threshold(
+        30.0,
+        unit="standard deviations",
+        reason="another unit, such as numbers of steps for fractions, whatever the result; at most 5 in healthy runs",
+        source="measured by benchmarks/verdicts.py",
+    )
     right: float = threshold(
         0.95, unit="fraction", reason="a model that is right so often all the same does not mind where padding stands"
     )
@@ -236,10 +242,10 @@ class EvaluationInput(HealthRule):
     def _by_argument(self, history: History, item: str) -> Finding | None:
         """Return a finding if other arguments (times, conditions) or the frequencies of tokens are others."""
         name = tags.EVALUATION_ARGUMENT_SHIFT.tag(item)
-        if name not in history or len(history[name]) < self.count or not ends_poorly(history):
+        if name not in history or len(history[name]) < self.count or has_rewards(history):
             return None
         shift = float(np.nanmedian(history[name].values))
-        if shift <= self.arguments:
+        if not finished(history) or shift <= self.arguments or (shift <= self.unit and not ends_poorly(history)):
             return None
         text = (
             f"an argument of '{item}' (times, conditions, tokens, indices) has another scale or other frequencies in "
@@ -303,6 +309,12 @@ class EvaluationOutput(HealthRule):
         reason="0.1 to 0.3 in healthy runs, of other samples of the same data",
         source="measured by benchmarks/verdicts.py",
     )
+    moved: float = threshold(
+        3.0,
+        unit="times the shift of the inputs",
+        reason="a model moves its outputs as far as its inputs: later data of a series drift",
+        source="measured by benchmarks/verdicts.py",
+    )
     inputs: float = threshold(
         1.5, unit="times the deviation of the inputs", reason="inputs of another scale have other outputs"
     )
@@ -332,13 +344,16 @@ class EvaluationOutput(HealthRule):
         given, asked = (self._late(history, family.tag(item)) for family in (tags.INPUT_STD, tags.EVALUATION_INPUT_STD))
         if not (trained > 0 and given > 0 and 1 / self.inputs <= asked / given <= self.inputs):
             return None
-        shift = self._late(history, tags.EVALUATION_OUTPUT_SHIFT.tag(item))
+        shift, moved = (
+            self._late(history, family.tag(item))
+            for family in (tags.EVALUATION_OUTPUT_SHIFT, tags.EVALUATION_INPUT_SHIFT)
+        )
         if not 1 / self.ratio <= evaluated / trained <= self.ratio:
             text = (
                 f"the outputs of '{item}' have a standard deviation of {number(evaluated, 3)} in evaluations, but of "
                 f"{number(trained, 3)} in training, for inputs of the same scale: training and evaluation differ."
             )
-        elif shift > self.shift:
+        elif shift > self.shift and not shift <= self.moved * moved:
             text = (
                 f"the outputs of '{item}' have other means in evaluations than in training, by {number(shift, 2)} "
                 "standard deviations on average, for inputs of the same scale: training and evaluation differ."

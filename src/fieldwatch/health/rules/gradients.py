@@ -13,10 +13,25 @@ from fieldwatch.health.finding import Finding, Severity
 from fieldwatch.health.rule import HealthRule
 from fieldwatch.health.rules.poor_results import ends_poorly
 from fieldwatch.health.thresholds import SMDEBUG, threshold
-from fieldwatch.health.window import Span, between, finished, first_sustained, on_steps, phases, spans, trailing_mean
+from fieldwatch.health.window import (
+    Span,
+    between,
+    finished,
+    finite_median,
+    first_sustained,
+    on_steps,
+    phases,
+    spans,
+    trailing_mean,
+)
 from fieldwatch.record import History, Series, tags
 
 TOTAL_NORM = (tags.TOTAL_NORM,)
+_LARGE_UNITS = (
+    "The norm has been far too large from the first steps on, as where a loss is one of numbers in a large unit: scale "
+    "the targets to mean 0 and standard deviation 1 (and the answers back for an evaluation), or give the term of the "
+    "loss a smaller weight, so that other terms count as well."
+)
 _UNBOUNDED = (
     "If the loss divides, as an overlap (Dice) or a ratio does, give it what it is defined for: probabilities (sigmoid "
     "or softmax of the logits), so that its denominator stays away from 0."
@@ -233,15 +248,21 @@ class GradientExploding(HealthRule):
         if np.count_nonzero(values > self.high) < self.patience:
             return None
         high = values > self.high
+        grown = high
         if self.ratio > 0:
             # The lag keeps the explosion itself out of its baseline.
             base = trailing_mean(values, self.window, least=min(self.warmup, self.window), lag=self.patience)
-            high &= (values > self.ratio * base) | (values > self.ceiling)
+            grown = values > self.ratio * base
+            high &= grown | (values > self.ceiling)
         at = first_sustained(high & np.isfinite(values), patience=self.patience, warmup=self.warmup)
         if at is None:
             return None
         text = f"{span.name} is exploding: {number(values[at])}, above {self.high:g} {self.patience} times in a row."
-        return self.finding(span.step(at), text, subject=span.name)
+        found = self.finding(span.step(at), text, subject=span.name)
+        first = finite_median(values[: self.patience])
+        if span.whole and not grown[at] and first > self.ratio * self.high:
+            return replace(found, remedy=f"{_LARGE_UNITS} {self.remedy}")
+        return found
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,6 @@
 """Rules for what a loop minimizes: the form of its loss, and which samples, classes and columns it depends on."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -25,7 +25,7 @@ from fieldwatch.health.rules.evaluations import EvaluationOutput
 from fieldwatch.health.rules.poor_results import ends_poorly
 from fieldwatch.health.thresholds import threshold
 from fieldwatch.health.window import finished, finite_median, first_sustained, is_signed
-from fieldwatch.record import History, tags
+from fieldwatch.record import History, Series, tags
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,20 +36,57 @@ class LossForm(HealthRule):
     negative log-likelihood or a divergence (kl_div) without a logarithm, similarities of a batch with itself whose
     diagonal is not masked, differences (or products) of outputs ``[n, 1]`` and targets ``[n]``, which compare every
     output with every target, and, if the result is poor at the end, a divergence from a target that is trained as well.
+    Where the operations are not seen, since a loop hands over detached losses, the gradient of the outputs tells of
+    softmax twice and of a missing logarithm.
 
     Attributes:
         kind: kind of the events to report.
     """
 
     kind: str = "loss_form"
+    misfit: float = threshold(1e-4, unit="share of the squared gradient", reason="rounding of half types leaves less")
+    clear: float = threshold(
+        0.05, unit="times that of the other formula", reason="while chances are nearly equal, both explain a gradient"
+    )
+    count: int = threshold(4, unit="measured steps", reason="a few may agree by chance")
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
-        """Return one finding per term."""
-        return first_per_subject(
+        """Return one finding per term, or per module if the operations behind its loss are not seen."""
+        found = first_per_subject(
             self._judge(event)
             for event in history.events(self.kind)
             if event["form"] != "bounded" and (event["form"] != "moving" or ends_poorly(history))
         )
+        return found or tuple(self._measured(history))
+
+    def _measured(self, history: History) -> Iterator[Finding]:
+        """Yield what the gradients of outputs tell of their loss."""
+        for item, name in tags.SOFTMAX_TWICE.parts(history.names()).items():
+            twice = history[name]
+            unlogged = history[tags.NO_LOGARITHM.tag(item)]
+            at = self._explained(twice, unlogged)
+            if at is not None:
+                text = (
+                    f"the gradient of the outputs of '{item}' is that of a cross-entropy of probabilities: the loss "
+                    "normalizes (softmax) by itself, so the outputs are squashed twice and their gradients nearly "
+                    "vanish."
+                )
+                remedy = "Pass the logits to the loss: remove the softmax in front of it (apply it in inference only)."
+                yield replace(self.finding(at, text, subject=item), remedy=remedy)
+            # Probabilities without a logarithm are also maximized on purpose, where many labels are wrong.
+            elif self._explained(unlogged, twice) is not None and (ends_poorly(history) or falls_short(history)):
+                text = (
+                    f"the gradient of the outputs of '{item}' is that of a negative probability (softmax), not of its "
+                    "logarithm: answers that are wrong for certain have hardly any gradient."
+                )
+                remedy = "Use cross_entropy with logits, or apply log_softmax before nll_loss."
+                yield replace(self.finding(history.step, text, subject=item), remedy=remedy)
+
+    def _explained(self, misfits: Series, others: Series) -> int | None:
+        """Return the step at which it is known that a formula, and not the other one, explains the gradients."""
+        exact = (misfits.values < self.misfit) & (misfits.values < self.clear * others.values)
+        known = np.flatnonzero(exact)
+        return int(misfits.steps[known[self.count - 1]]) if len(known) >= self.count else None
 
     def _judge(self, event: Mapping[str, Any]) -> Finding:
         form = str(event["form"])

@@ -77,6 +77,12 @@ class NoProgress(HealthRule):
     worse: float = threshold(
         0.1, unit="fraction of the first value", reason="the metric of an untrained model, which is easy to reach"
     )
+    forgotten: float = threshold(
+        0.15,
+        unit="fraction of the first value",
+        reason="what was learned before the first evaluation is overfitted later, as is usual with few samples",
+        source="measured by benchmarks/verdicts.py",
+    )
     lost: float = threshold(
         0.05, unit="fraction of the first value", reason="the same while the loss falls, which should have improved it"
     )
@@ -164,7 +170,8 @@ class NoProgress(HealthRule):
             return ()
         for name, better in judged.items():
             values = history[name].values
-            if self._is_good(name, better, history) or self._was_learned_before(history, name):
+            good = self._is_good(name, better, history) or self._comes_back(values, better)
+            if good or self._was_learned_before(history, name):
                 return ()
             gains, usual = self._gains(values, better)
             # A single good evaluation shows that a run has learned something, even if it was lost later.
@@ -188,10 +195,13 @@ class NoProgress(HealthRule):
             return None
         for name, better in judged.items():
             values = history[name].values
-            if self._became_worse(values, better, self.worse) or self._is_always_worse(values, better):
-                why = "training makes it worse than no training (a wrong sign, or wrong targets)"
-                if self._learned_at_first(history, name):
-                    why = "what was trained since then makes it worse (overfitting, or wrong targets)"
+            early = self._learned_at_first(history, name)
+            fitted = early and better == "higher" and self._is_share(values)
+            declined = self._became_worse(values, better, self.forgotten if fitted else self.worse)
+            why = "training makes it worse than no training (a wrong sign, or wrong targets)"
+            if early:
+                why = "what was trained since then makes it worse (overfitting, or wrong targets)"
+            if declined or (not fitted and self._is_always_worse(values, better)):
                 text = (
                     f"{name} went from {number(values[0])} to {number(values[-1])} and was never better than at the "
                     f"first evaluation: {why}."
@@ -219,7 +229,8 @@ class NoProgress(HealthRule):
             at = mean_until(loss, float(series.steps[0]), width=8)
             ended = loss_ends(loss)[1]
             fallen = at - ended > self.still * at
-            if fallen and self._became_worse(values, better, self.lost):
+            fitted = better == "higher" and self._is_share(values) and self._learned_at_first(history, name)
+            if fallen and self._became_worse(values, better, self.forgotten if fitted else self.lost):
                 text = (
                     f"{name} went from {number(values[0])} to {number(values[-1])} and was never better than at the "
                     f"first evaluation, while {tags.TOTAL} fell from {number(at)} to {number(ended)}: what is trained "
@@ -381,6 +392,14 @@ class NoProgress(HealthRule):
         values = history[name].values
         known = bool(name_words(name) & (FRACTIONS | ACCURACIES)) or self._is_share(values)
         return better == "higher" and known and float(values.min()) / whole(values) > 1 - self.both
+
+    def _comes_back(self, values: NDArray[np.float64], better: Direction) -> bool:
+        """Return whether the last result is the best one, and those between differ from it by more than its size.
+
+        So do those of a game of two networks: a single one says nothing about what was learned.
+        """
+        gains = _gains_over_first(values, better)
+        return float(gains[-1]) >= float(gains.max()) and float(gains.min()) < -abs(float(values[0]))
 
     def _never_better(self, rewards: NDArray[np.float64]) -> bool:
         """Return whether no evaluation was better than the first one by more than noise."""

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from fieldwatch.record import tags
 from fieldwatch.run.loop_checks.binary_targets import binary_targets
+from fieldwatch.run.loop_checks.class_losses import loss_misfits
 
 _PLACES = 256
 """About the number of outputs (samples, or positions of all samples) whose classes are read."""
@@ -217,7 +218,10 @@ def _classes(
     made = values.argmax(dim=1)
     hits = (made == targets).float()
     answers = counts.answer(targets, made, live, gradient.shape[1])
+    twice, unlogged = loss_misfits(values, gradient)
     found = {
+        tags.SOFTMAX_TWICE.tag(name): twice,
+        tags.NO_LOGARITHM.tag(name): unlogged,
         tags.CLASS_SUM.tag(name): gradient.sum(dim=1).abs().sum() / size,
         tags.HITS.tag(name): (hits * live).sum() / number,
         tags.IMPLIED_LOSS.tag(name): (surprise * live).sum() / number,

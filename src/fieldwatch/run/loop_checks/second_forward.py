@@ -22,7 +22,7 @@ from fieldwatch.checkpoint import RandomState
 from fieldwatch.record.source_code import is_installed
 
 ROWS = 4
-"""Number of samples of the second forward."""
+"""Number of samples of the second forward: the last ones, since in a recurrent layer the first ones see no others."""
 _ENOUGH = 8
 """Least number of samples of an evaluation's batch."""
 _MOST_ENTRIES = 1 << 20
@@ -66,7 +66,7 @@ def ask_again(
     count = len(output) if output.dim() else 0
     if count < _ENOUGH or not _may_be_asked(module):
         return None
-    samples = _first_rows((*args, *kwargs.values()), count)
+    samples = _last_rows((*args, *kwargs.values()), count)
     if samples is None:
         return None
     few_args = samples[: len(args)]
@@ -77,11 +77,11 @@ def ask_again(
             second: object = module.forward(*few_args, **few_kwargs)
         except Exception:  # noqa: BLE001  user code: a module may insist on the size of its batch
             return None
-    if not isinstance(first, Tensor) or not isinstance(second, Tensor) or first.shape != output[:ROWS].shape:
+    if not isinstance(first, Tensor) or not isinstance(second, Tensor) or first.shape != output[-ROWS:].shape:
         return None
     drawn = _apart(first, second) > _RANDOM
     half = output.dtype in (torch.float16, torch.bfloat16) or torch.is_autocast_enabled(output.device.type)
-    others = not drawn and _apart(first, output.detach()[:ROWS]) > (_COARSE if half else _OTHERS)
+    others = not drawn and _apart(first, output.detach()[-ROWS:]) > (_COARSE if half else _OTHERS)
     return {"random": drawn, "others": others, "inline": inline_dropout(module) if drawn else ""}
 
 
@@ -114,8 +114,8 @@ def _keeps_state(part: nn.Module) -> bool:
     return any(isinstance(value, (*_GENERATORS, Tensor)) for value in part.__dict__.values())
 
 
-def _first_rows(values: Sequence[Any], count: int) -> list[Any] | None:
-    """Return arguments with the first samples only; None if it is not certain which dimension has the samples."""
+def _last_rows(values: Sequence[Any], count: int) -> list[Any] | None:
+    """Return arguments with the last samples only; None if it is not certain which dimension has the samples."""
     found: list[Any] = []
     entries = 0
     for value in values:
@@ -127,7 +127,7 @@ def _first_rows(values: Sequence[Any], count: int) -> list[Any] | None:
         tensor = cast("Tensor", value)
         if tensor.dim() and len(tensor) != count:
             return None
-        found.append(tensor[:ROWS] if tensor.dim() else tensor)
+        found.append(tensor[-ROWS:] if tensor.dim() else tensor)
         entries += found[-1].numel()
     return found if 0 < entries <= _MOST_ENTRIES else None
 

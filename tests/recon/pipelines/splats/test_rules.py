@@ -76,6 +76,24 @@ def test_useless_gaussians_are_named_by_their_kind_once_there_were_many_for_long
     assert rule(shares(make, kind, np.where(np.arange(100) % 30 < 28, fault, healthy))) == ()
 
 
+@pytest.mark.parametrize(
+    ("giant", "psnr", "severity"),
+    [
+        (flat(0.35), [17.5, 19.5, 20.0], "note"),
+        (flat(0.35), [15.0, 16.0, 16.5], "warning"),
+        (flat(0.35), [17.5, 20.5, 19.0], "warning"),
+        (np.linspace(0.2, 0.35, 100), [17.5, 19.5, 20.0], "warning"),
+    ],
+)
+def test_giant_gaussians_of_few_points_are_a_note_if_photos_are_rendered_well(make, giant, psnr, severity):
+    photos = {"Test/psnr": np.array(psnr), "Baseline/Test/psnr": np.full(3, 14.8)}
+    plan = {"kind": "plan", "step": 0, "steps": 991}
+    (found,) = DegenerateGaussians()(
+        make(({"Population/giant": giant}, RECORDED), (photos, {"stride": 400}), events=[plan])
+    )
+    assert found.severity == severity
+
+
 @pytest.mark.parametrize("excuse", ["reset", "window"])
 def test_what_fades_on_purpose_is_excused_and_what_stays_transparent_is_not(make, excuse):
     rule = DegenerateGaussians()

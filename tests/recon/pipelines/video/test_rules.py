@@ -9,6 +9,7 @@ from fieldwatch.recon.pipelines.video.rules import (
     EpochGradientVanishing,
     EpochLossNotDecreasing,
     EpochLossOscillating,
+    FramesWorseThanNothing,
     LearnedNothing,
     NoValidation,
     PoorSemantics,
@@ -129,3 +130,17 @@ def test_frames_that_only_the_training_knows_need_a_larger_split(make):
     several = rule(make({"Loss/total": np.ones(100)}, (both, looks), events=[plan]))
     assert len(several) == 2
     assert not any("--data-split" in each.remedy for each in several)
+
+
+@pytest.mark.parametrize(
+    ("mean", "ended", "severity"), [(26.9, 24.9, "note"), (26.9, 23.0, "warning"), (20.0, 19.0, "warning")]
+)
+def test_a_still_clip_that_is_rendered_almost_as_well_as_its_mean_frame_is_a_note(make, mean, ended, severity):
+    reference = {"Reference/train_mean_frame": flat(mean, 1)}
+    (found,) = LearnedNothing()(make(reference, ({"Train/PSNR": np.linspace(12, ended, 40)}, EVAL)))
+    assert found.severity == severity
+    results = {"Eval/Pooled/train_psnr": np.array([20.0, ended])}
+    plan = {"kind": "plan", "step": 0, "steps": 51}
+    baselines = {"Eval/Pooled/train_psnr": "Reference/train_mean_frame"}
+    (worse,) = FramesWorseThanNothing(baselines=baselines)(make(reference, (results, EVAL), events=[plan]))
+    assert worse.severity == ("note" if severity == "note" else "error")

@@ -42,6 +42,9 @@ _FOCAL, _MAX_ASPECT = (0.13, 20.0), 1.5
 _MIN_MASK = 0.001
 # Fractions of unregistered photos, of observations behind their camera, and of points outside of all photos.
 _MAX_UNUSED_SHARE, _MAX_BEHIND_SHARE, _MAX_UNSEEN_SHARE = 0.1, 0.01, 0.05
+# Number of pairs of neighboring photos that are compared, and shares of repeated ones that matter, and that spoil a
+# training.
+_MOST_PAIRS, _MAX_REPEATED_SHARE, _SPOILT_REPEATED_SHARE = 100, 0.05, 0.2
 # Fraction of photos with few points.
 _MAX_WEAK_SHARE = 0.1
 # Points per photo, mean reprojection error in pixels, and points per scene.
@@ -124,7 +127,7 @@ def scene_findings(
         findings += unused_findings(path, photos)
     elif len(photos.points):
         findings += point_findings(photos)
-    findings += mask_findings(photos)
+    findings += [*mask_findings(photos), *repeated_findings(photos)]
     return _ranked(findings)
 
 
@@ -319,6 +322,40 @@ def exposure_findings(photos: PhotoSet, colors: Mapping[int, PhotoColors]) -> It
         ),
         remedy="If the exposure differs, and not the content, train with --exposure True, or remove these photos.",
     )
+
+
+def repeated_findings(photos: PhotoSet) -> Iterator[DataFinding]:
+    """Compare each photo with the next one, in at most a hundred pairs: equal pixels were not seen from two places."""
+    step = -(-len(photos) // _MOST_PAIRS)
+    pairs = range(0, len(photos) - 1, max(step, 1))
+    repeated = [photos.names[i + 1] for i in pairs if _is_repeated(photos, i)]
+    share = len(repeated) / max(len(pairs), 1)
+    if not repeated:
+        return
+    yield DataFinding(
+        name="repeated",
+        severity="warning" if share > _MAX_REPEATED_SHARE else "note",
+        message=(
+            f"{len(repeated)} of {len(pairs)} checked photos repeat the one before, though their cameras are in other "
+            f"places: {_listed(repeated)}."
+        ),
+        remedy=(
+            "Remove the repeated photos and their poses, as where a film has each frame twice, or copy the photos "
+            "again if names and photos were confused."
+        ),
+        certain=share > _SPOILT_REPEATED_SHARE,
+    )
+
+
+def _is_repeated(photos: PhotoSet, index: int) -> bool:
+    """Return whether a photo and the next one have the same pixels, which are not of one color, and other poses."""
+    camera, following = photos.cameras[index], photos.cameras[index + 1]
+    if (camera.width, camera.height) != (following.width, following.height):
+        return False
+    if torch.equal(camera.world_from_camera, following.world_from_camera):
+        return False
+    image = photos[index].image
+    return torch.equal(image, photos[index + 1].image) and bool((image != image[0, 0]).any())
 
 
 def intrinsics_findings(photos: PhotoSet) -> Iterator[DataFinding]:

@@ -328,8 +328,9 @@ class MapsDisagree(HealthRule):
             "poses contradict each other, and training does not lessen it."
         )
         remedy = (
-            "Check slopes and axes of the normals (too flat or too steep, --axes, --space), the poses and the focal "
-            "length of the cameras: `fieldwatch doctor --data FOLDER --picture sheet.png`."
+            "Check slopes and axes of the normals (too flat or too steep, --axes, --space), the masks (the outline of "
+            "the object, not a box around it), the poses and the focal length of the cameras: `fieldwatch doctor "
+            "--data FOLDER --picture sheet.png`."
         )
         if self.rotation in history and float(history[self.rotation].values[-1]) > self.contradiction:
             turned = float(history[self.rotation].values[-1])

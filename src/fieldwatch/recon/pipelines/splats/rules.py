@@ -14,6 +14,7 @@ from fieldwatch.rules import (
     Severity,
     Span,
     excused,
+    finished,
     first_sustained,
     forecast,
     phases,
@@ -48,13 +49,19 @@ _ADVICE: Mapping[str, tuple[str, str]] = MappingProxyType(
 class DegenerateGaussians(HealthRule):
     """Many Gaussians stay degenerate for long: transparent, giant, needle-shaped, or never visible.
 
+    Giant ones are a note if they are those that few initial points make, and held-out photos are rendered well.
+
     Attributes:
         prefix: tag prefix of the recorded fractions.
+        quality: PSNR of held-out photos.
+        baseline: that of their mean color.
         excuses: kinds of events after which transparent Gaussians are expected.
         fading: loss terms that drive opacities to 0 before a prune; transparent Gaussians are expected while they act.
     """
 
     prefix: str = "Population/"
+    quality: str = "Test/psnr"
+    baseline: str = "Baseline/Test/psnr"
     excuses: Sequence[str] = ("reset",)
     fading: Sequence[str] = ("entropy_regularization", "opacity")
     transparent: float = threshold(
@@ -72,6 +79,13 @@ class DegenerateGaussians(HealthRule):
         ),
         source=_KERBL,
     )
+    grown: float = threshold(
+        1.25, unit="times the first fraction", reason="a population that is densified by copies keeps its sizes"
+    )
+    decibels: float = threshold(
+        3.0, unit="dB above the baseline", reason="photos of other places gain so much from a scene that is resolved"
+    )
+    near: float = threshold(0.3, unit="dB", reason="from the best: held-out photos gain up to the end")
     needle: float = threshold(
         0.5,
         unit="fraction",
@@ -117,7 +131,23 @@ class DegenerateGaussians(HealthRule):
         what, why = _ADVICE[kind]
         bounds = f"above {bound:.0%} for {self.patience} recordings"
         text = f"{span.values[at]:.0%} of the Gaussians {what} ({bounds}): {why}."
-        return self.finding(span.step(at), text, subject=span.name)
+        harmless = kind == "giant" and self._were_giant(history, span) and self._is_rendered_well(history)
+        severity: Severity = "note" if harmless else self.severity
+        return self.finding(span.step(at), text, subject=span.name, severity=severity)
+
+    def _were_giant(self, history: History, span: Span) -> bool:
+        """Return whether no more Gaussians are giant than at the start of the run, when their points were far apart."""
+        first = float(history[span.name].start.values[0])
+        return float(np.nanmax(span.values)) <= self.grown * first
+
+    def _is_rendered_well(self, history: History) -> bool:
+        """Return whether held-out photos have gained over their baseline up to the end of the run."""
+        if not finished(history) or self.quality not in history or self.baseline not in history:
+            return False
+        values = history[self.quality].values
+        last = float(values[-1])
+        gained = last - float(history[self.baseline].values[-1])
+        return gained > self.decibels and last > float(np.nanmax(values)) - self.near
 
     def _fading_mask(self, history: History, steps: NDArray[np.float64]) -> NDArray[np.bool_]:
         mask = np.zeros(len(steps), np.bool_)

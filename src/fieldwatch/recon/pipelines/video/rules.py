@@ -29,6 +29,8 @@ from fieldwatch.rules import (
 _EPOCH_LOSS = "Train/Loss/total_loss"
 _EPOCH_NORM = "Train/Gradients/total_norm"
 _EPOCH_PARAMETERS = "Model/Params/"
+_STILL = "of the mean frame, from which the frames of the clip hardly differ: fine details count as much as motion"
+_CLOSE = "within the first hundreds of steps; a network that learned nothing is 10 dB and more below"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,11 +91,16 @@ class PoorSemantics(HealthRule):
 
 @dataclass(frozen=True, kw_only=True)
 class LearnedNothing(HealthRule):
-    """Training quality is no better than predicting the mean frame for every frame."""
+    """Training quality is no better than predicting the mean frame for every frame.
+
+    A note if the frames hardly differ and are rendered almost as well: what is missing are details, or a longer run.
+    """
 
     metric: str = "Train/PSNR"
     reference: str = "Reference/train_mean_frame"
     margin: float = threshold(0.0, unit="dB", reason="above the mean frame, which needs no network")
+    still: float = threshold(24.0, unit="dB", reason=_STILL)
+    close: float = threshold(3.0, unit="dB below the mean frame", reason=_CLOSE)
     warmup: int = threshold(
         20, unit="epochs", reason="even slow models pass the mean frame within their first few hundred steps"
     )
@@ -117,7 +124,13 @@ class LearnedNothing(HealthRule):
                     f"{span.name} is {span.values[at]:.2f} dB, the mean frame alone has {bar:.2f} dB: the network has "
                     "learned nothing."
                 )
-                found.append(self.finding(span.step(at), text, subject=span.name))
+                severity: Severity = "warning"
+                if bar > self.still and float(span.values[-1]) > bar - self.close:
+                    text = (
+                        f"{span.name} is {span.values[at]:.2f} dB, below the mean frame of a still clip ({bar:.2f} dB)."
+                    )
+                    severity = "note"
+                found.append(self.finding(span.step(at), text, subject=span.name, severity=severity))
         return tuple(found)
 
 
@@ -143,10 +156,15 @@ class NoValidation(HealthRule):
 
 @dataclass(frozen=True, kw_only=True)
 class FramesWorseThanNothing(results.WorseThanNothing):
-    """The frames that are rendered are no better than the mean frame."""
+    """The frames that are rendered are no better than the mean frame.
+
+    A note if the frames of the clip hardly differ and are rendered almost as well.
+    """
 
     reported_as: ClassVar[str] = "WorseThanNothing"
     frames: str = "Eval/Pooled/val_psnr"
+    still: float = threshold(24.0, unit="dB", reason=_STILL)
+    close: float = threshold(3.0, unit="dB below the mean frame", reason=_CLOSE)
     # Against a mean frame, which may be close to a still clip, any gain counts.
     margin: float = threshold(0.0, unit="fraction of the baseline", reason="a still clip is close to its mean frame")
     remedy: ClassVar[str] = (
@@ -156,7 +174,7 @@ class FramesWorseThanNothing(results.WorseThanNothing):
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
         """Return the findings; what held-out frames alone lack comes from too few training frames."""
-        found = super().__call__(history)
+        found = tuple(self._weighed(history, finding) for finding in super().__call__(history))
         if [finding.subject for finding in found] != [self.frames]:
             return found
         remedy = (
@@ -164,6 +182,15 @@ class FramesWorseThanNothing(results.WorseThanNothing):
             f"trains on seven of eight). Frames far from all trained ones cannot be known. {self.remedy}"
         )
         return tuple(replace(finding, remedy=remedy) for finding in found)
+
+    def _weighed(self, history: History, finding: Finding) -> Finding:
+        """Return a finding, as a note if a still clip is rendered almost as well as its mean frame."""
+        if finding.subject not in self.baselines:
+            return finding
+        bar = float(history[self.baselines[finding.subject]].values[-1])
+        if bar > self.still and float(history[finding.subject].values[-1]) > bar - self.close:
+            return replace(finding, severity="note")
+        return finding
 
 
 @dataclass(frozen=True, kw_only=True)
