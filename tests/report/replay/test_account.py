@@ -32,7 +32,7 @@ def result():
     row = {"file": "/a/loop.py", "line": 7, "function": "f", "phase": "backward", "bytes": 2048, "storages": 2,
            "at_peak": 1024, "kept": 0}  # fmt: skip
     return {
-        "format": 1, "run": f"runs/{EVIL}", "start": 3, "seconds": 1.5, "step": 5,
+        "format": 1, "run": f"runs/{EVIL}", "start": 3, "from_checkpoint": True, "seconds": 1.5, "step": 5,
         "machine": {"threads": 1, "cpu": "AVX2", "device": "cpu"},
         "equality": {"equal": True, "steps": 3, "first": 3, "last": 5, "values": 30, "not_recorded": [], "ended": None,
                      "checkpoints": [{"step": 4, "values": 9, "unequal": [], "count": 0}], "differences": [],
