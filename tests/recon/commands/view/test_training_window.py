@@ -1,5 +1,6 @@
 """The window of a training: it draws what somebody looks at, it pauses and steps, and it changes no number."""
 
+import itertools
 import signal
 import threading
 import time
@@ -17,6 +18,7 @@ from small_products import small_products
 
 viser = pytest.importorskip("viser", reason="no viser here: pip install 'fieldwatch[viewer]'")
 
+from fieldwatch.recon.commands.view import training_window  # noqa: E402  needs viser
 from fieldwatch.recon.commands.view.scene import ViewedScene  # noqa: E402  needs viser
 from fieldwatch.recon.commands.view.training_window import WORST, Drawing, TrainingWindow, camera_of  # noqa: E402
 
@@ -67,6 +69,14 @@ def window(port):
         yield window
 
 
+@pytest.fixture
+def unhurried(monkeypatch):
+    """A clock on which a second passes between two looks at it: steps are long enough for a picture of each."""
+    seconds = itertools.count()
+    clock = SimpleNamespace(perf_counter=lambda: float(next(seconds)), sleep=time.sleep)
+    monkeypatch.setattr(training_window, "time", clock)
+
+
 def noisy(camera, mode):
     """A careless drawing, which draws random numbers."""
     shape = (camera.height, camera.width, 3)
@@ -108,6 +118,7 @@ def train_plain_and_seen(words, folder, port, watched):
     return plain, pictures
 
 
+@pytest.mark.usefixtures("unhurried")
 def test_a_training_of_splats_and_its_refinement_have_the_same_state_with_a_window(tmp_path, port, watched):
     plain, pictures = train_plain_and_seen(["train", "splats", *TINY], tmp_path, port, watched)
     assert pictures[-1].shape == (160, 240, 3)
@@ -118,6 +129,7 @@ def test_a_training_of_splats_and_its_refinement_have_the_same_state_with_a_wind
     train_plain_and_seen(refine, tmp_path / "refined", port, watched)
 
 
+@pytest.mark.usefixtures("unhurried")
 def test_a_training_of_normals_has_the_same_state_with_a_window(tmp_path, port, watched):
     with small_products():
         _, pictures = train_plain_and_seen(["train", "normals", *NORMALS], tmp_path, port, watched)
