@@ -39,7 +39,7 @@ class PhotoColors:
 def sample_colors(photos: PhotoSet) -> dict[int, PhotoColors]:
     """Return the colors of at most about forty photos by index, evenly spaced over the set; each is read once."""
     chosen = range(0, len(photos), max(len(photos) // MOST_PHOTOS, 1))
-    return {index: _colors(_reduced_pixels(photos, index)) for index in chosen}
+    return {index: _colors(reduced_pixels(photos, index)) for index in chosen}
 
 
 def background_findings(
@@ -98,7 +98,7 @@ def _share(channels: Bool[Tensor, "n 3"]) -> float:
     return float(channels.all(-1).float().mean())
 
 
-def _reduced_pixels(photos: PhotoSet, index: int) -> UInt8[Tensor, "height width 3"]:
+def reduced_pixels(photos: PhotoSet, index: int) -> UInt8[Tensor, "height width 3"]:
     """Return a photo for its colors alone, without the cost of decoding all of its pixels where that is possible."""
     if isinstance(photos.read, PhotoFiles) and not photos.transparent:
         return read_reduced(photos.read.files[index].path, 4 * _BRIGHTNESS_SIDE)

@@ -4,6 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from fieldwatch.cli.kit import DataFinding, DataReport
-from fieldwatch.recon.commands.splats.doctor_colors import MOST_PHOTOS, PhotoColors, background_findings, sample_colors
+from fieldwatch.recon.commands.splats.doctor_colors import (
+    MOST_PHOTOS,
+    PhotoColors,
+    background_findings,
+    reduced_pixels,
+    sample_colors,
+)
 from fieldwatch.recon.commands.splats.doctor_point_colors import color_findings, hidden_findings
 from fieldwatch.recon.commands.splats.doctor_reprojection import (
     content_findings,
@@ -328,7 +335,9 @@ def repeated_findings(photos: PhotoSet) -> Iterator[DataFinding]:
     """Compare each photo with the next one, in at most a hundred pairs: equal pixels were not seen from two places."""
     step = -(-len(photos) // _MOST_PAIRS)
     pairs = range(0, len(photos) - 1, max(step, 1))
-    repeated = [photos.names[i + 1] for i in pairs if _is_repeated(photos, i)]
+    # Most photos differ at a small size, too, which is decoded much faster; neighboring pairs share a photo.
+    small = lru_cache(maxsize=2)(partial(reduced_pixels, photos))
+    repeated = [photos.names[i + 1] for i in pairs if torch.equal(small(i), small(i + 1)) and _is_repeated(photos, i)]
     share = len(repeated) / max(len(pairs), 1)
     if not repeated:
         return
