@@ -17,7 +17,7 @@ from fieldwatch.base import ExistingPathError, InputError, MissingPathError, out
 from fieldwatch.cli.flag_help import read_flags
 from fieldwatch.cli.output import BadInput, print_json, print_paths, reading_input
 from fieldwatch.cli.replay_flags import Arguments
-from fieldwatch.record import Terminal, holds_run, read_history, read_manifest
+from fieldwatch.record import Terminal, read_history, read_manifest
 from fieldwatch.registry import pipeline_name_of, pipeline_of
 from fieldwatch.replay import check_step, look_at_step, variants_of
 from fieldwatch.report.page import is_page, write_page
@@ -121,11 +121,9 @@ def _loop_of_pipeline(folder: Path, words: Sequence[str]) -> Loop:
     if threads:
         torch.set_num_threads(threads)
     job = pipeline.load("prepare")(config)
+    how = RunChoices(preset=preset, sinks=(), profile=None, mirror="", hang_timeout=None)
 
     def loop(scratch: Path) -> None:
-        # The copy is empty if it has to be trained from the beginning.
-        resume = "must" if holds_run(scratch) else "auto"
-        how = RunChoices(preset=preset, sinks=(), resume=resume, profile=None, mirror="", hang_timeout=None)
         with deterministic_algorithms(wanted=getattr(config, "deterministic", False)):
             job.train(scratch, how)
 

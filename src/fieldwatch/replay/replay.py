@@ -105,9 +105,9 @@ class Replay(Observer):
             except Exception as error:  # user code: an exception of the step is a result of the replay
                 if self._at == before:
                     raise
-                # Messages that name the folder mean the run: the copy is deleted at the end.
-                names = {str(self._scratch): str(self._run)}
-                self._passes[self._at].error = plain_error(error, self._index, names)
+                # A message that names the folder means the run: the copy is deleted at the end.
+                message = str(error).replace(str(self._scratch), str(self._run))
+                self._passes[self._at].error = plain_error(error, self._index, message)
             if self._at == before:
                 raise InputError(
                     f"--step {self._step}: the loop ended after step {self._index} without this step: expected a loop "

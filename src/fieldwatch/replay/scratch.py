@@ -53,7 +53,7 @@ def check_step(run: Path, step: int, last_recorded: int) -> None:
 def copy_run(run: Path, scratch: Path, step: int, start: int | None = None) -> int | None:
     """Copy a run with its nearest whole checkpoint at or before a step.
 
-    Without one, nothing is left in the folder of the copy: the loop trains there from its beginning.
+    Without one, nothing is copied: the loop trains in the new folder from its beginning.
 
     Args:
         run: run folder; it is only read, and may still be training.
@@ -68,12 +68,12 @@ def copy_run(run: Path, scratch: Path, step: int, start: int | None = None) -> i
         InputError: there is no whole checkpoint of the step ``start``.
     """
     read_manifest(run)
-    shutil.copytree(run, scratch, ignore=_left_out(run), ignore_dangling_symlinks=True)
     problems: list[str] = []
     for _ in range(ATTEMPTS):
         for candidate in _candidates(run, step, start):
             problem = _copy_checkpoint(candidate, scratch)
             if not problem:
+                shutil.copytree(run, scratch, ignore=_left_out(run), ignore_dangling_symlinks=True, dirs_exist_ok=True)
                 return _step_of(candidate, scratch)
             problems.append(f"{candidate.name}: {problem}")
     if start:
@@ -83,7 +83,6 @@ def copy_run(run: Path, scratch: Path, step: int, start: int | None = None) -> i
             f"--start {start}: expected 0, or the step of a checkpoint at or before step {step}, got {start}; {run} "
             f"has {available}{damage}"
         )
-    shutil.rmtree(scratch)
     return None
 
 

@@ -86,17 +86,14 @@ class StepPass:
         ]
 
 
-def plain_error(error: BaseException, step: int, names: Mapping[str, str]) -> dict[str, Any]:
+def plain_error(error: BaseException, step: int, message: str) -> dict[str, Any]:
     """Return an exception as plain values, with the lines of the user's code that it passed.
 
     Args:
         error: the exception.
         step: step in which it was raised.
-        names: texts to replace in its message.
+        message: its message, as it is to be shown.
     """
-    message = str(error)
-    for name, meant in names.items():
-        message = message.replace(name, meant)
     stack: list[tuple[CodeType, int]] = []
     for frame, line in traceback.walk_tb(error.__traceback__):
         # Begins at the caller of the loop, which is hidden, too.
