@@ -195,11 +195,10 @@ class NoProgress(HealthRule):
             return None
         for name, better in judged.items():
             values = history[name].values
-            early = self._learned_at_first(history, name)
-            fitted = early and better == "higher" and self._is_share(values)
+            fitted = self._is_fitted_early(history, name, better)
             declined = self._became_worse(values, better, self.forgotten if fitted else self.worse)
             why = "training makes it worse than no training (a wrong sign, or wrong targets)"
-            if early:
+            if self._learned_at_first(history, name):
                 why = "what was trained since then makes it worse (overfitting, or wrong targets)"
             if declined or (not fitted and self._is_always_worse(values, better)):
                 text = (
@@ -216,6 +215,10 @@ class NoProgress(HealthRule):
         loss = history[tags.TOTAL]
         return mean_until(loss, float(history[name].steps[0]), width=8) < self.once * loss_ends(loss)[0]
 
+    def _is_fitted_early(self, history: History, name: str, better: Direction) -> bool:
+        """Return whether a metric is a fraction, and training had learned what it measures by the first evaluation."""
+        return better == "higher" and self._is_share(history[name].values) and self._learned_at_first(history, name)
+
     def _lost(self, history: History, judged: Mapping[str, Direction]) -> Finding | None:
         """Return a finding if one of several results became worse from the first evaluation on while the loss fell."""
         if tags.TOTAL not in history or is_signed(history[tags.TOTAL].values):
@@ -229,7 +232,7 @@ class NoProgress(HealthRule):
             at = mean_until(loss, float(series.steps[0]), width=8)
             ended = loss_ends(loss)[1]
             fallen = at - ended > self.still * at
-            fitted = better == "higher" and self._is_share(values) and self._learned_at_first(history, name)
+            fitted = self._is_fitted_early(history, name, better)
             if fallen and self._became_worse(values, better, self.forgotten if fitted else self.lost):
                 text = (
                     f"{name} went from {number(values[0])} to {number(values[-1])} and was never better than at the "

@@ -39,8 +39,7 @@ def loss_misfits(
     twice = chances * (outer - (chances * outer).sum(dim=1, keepdim=True))
     unlogged = (chances * right).sum(dim=1, keepdim=True) * plain
     of_plain = _misfit(gradient, plain)
-    comparable = (of_plain > _APART).float()
-    known = comparable / comparable
+    known = torch.where(of_plain > _APART, 1.0, torch.nan)
     # Outputs that are probabilities have had their softmax within the module.
     given = (values >= 0).all() & ((values.sum(dim=1) - 1).abs() < _ONE).all()
     return (

@@ -89,6 +89,18 @@ class PoorSemantics(HealthRule):
         return float(series.steps[np.argmax(on)]) if on.any() else np.inf
 
 
+def _renders_still_clip(psnr: float, bar: float, *, still: float, close: float) -> bool:
+    """Return whether frames that hardly differ, so that their mean has a high PSNR, are rendered almost as well.
+
+    Args:
+        psnr: PSNR of the rendered frames, in dB.
+        bar: PSNR of the mean frame, in dB.
+        still: PSNR of the mean frame from which a clip counts as still, in dB.
+        close: distance from the mean frame that is close, in dB.
+    """
+    return bar > still and psnr > bar - close
+
+
 @dataclass(frozen=True, kw_only=True)
 class LearnedNothing(HealthRule):
     """Training quality is no better than predicting the mean frame for every frame.
@@ -125,7 +137,7 @@ class LearnedNothing(HealthRule):
                     "learned nothing."
                 )
                 severity: Severity = "warning"
-                if bar > self.still and float(span.values[-1]) > bar - self.close:
+                if _renders_still_clip(float(span.values[-1]), bar, still=self.still, close=self.close):
                     text = (
                         f"{span.name} is {span.values[at]:.2f} dB, below the mean frame of a still clip ({bar:.2f} dB)."
                     )
@@ -188,7 +200,7 @@ class FramesWorseThanNothing(results.WorseThanNothing):
         if finding.subject not in self.baselines:
             return finding
         bar = float(history[self.baselines[finding.subject]].values[-1])
-        if bar > self.still and float(history[finding.subject].values[-1]) > bar - self.close:
+        if _renders_still_clip(float(history[finding.subject].values[-1]), bar, still=self.still, close=self.close):
             return replace(finding, severity="note")
         return finding
 
