@@ -13,15 +13,18 @@ def held(rng, noise=3.0):
     return 900.0 + 100 * (STEPS // 100) + noise * rng.standard_normal(len(STEPS))
 
 
-def named(make, allocated, *, sizes=True, metric="Memory/allocated_MB", events=(), samples=None, extra=None):
+def named(
+    make, allocated, *, sizes=True, metric="Memory/allocated_MB", events=(), samples=None, extra=None, capacity=None
+):
     """Return the findings of all examinations, one every 64 steps."""
     found = []
     for end in range(64, len(allocated) + 1, 64):
         columns = {metric: allocated[:end], "Loss/total": np.ones(end)}
         columns |= {"Model/size": 1e5 * (1.0 + STEPS[:end] // 100)} if sizes else {}
         columns |= {name: values[:end] for name, values in (extra or {}).items()}
-        rows = (columns, {} if samples is None else {"samples": samples[:end]})
-        found += MemoryLeak()(make(rows, events=[event for event in events if event["step"] < end]))
+        parts = [(columns, {} if samples is None else {"samples": samples[:end]})]
+        parts += [] if capacity is None else [{"Memory/capacity_MB": [capacity]}]
+        found += MemoryLeak()(make(*parts, events=[event for event in events if event["step"] < end]))
     return found
 
 
@@ -63,10 +66,17 @@ def test_the_rate_is_right_and_the_message_says_how_long_it_lasts(make, rng):
 @pytest.mark.parametrize(("planned", "severity"), [(1300, "note"), (30_000, "warning")])
 def test_a_leak_that_cannot_matter_before_the_planned_end_is_a_note(make, rng, planned, severity):
     allocated = 900 + 0.1 * rng.standard_normal(len(STEPS)) + 0.05 * STEPS
-    columns = {"Memory/allocated_MB": allocated, "Model/size": np.full(len(STEPS), 1e5)}
-    rows = (columns, {"Memory/capacity_MB": [24_000.0]})
-    found = MemoryLeak()(make(*rows, events=[{"kind": "plan", "step": 0, "steps": planned}]))
-    assert [finding.severity for finding in found] == [severity]
+    plan = {"kind": "plan", "step": 0, "steps": planned}
+    found = named(make, allocated, events=[plan], capacity=24_000.0)
+    assert {finding.severity for finding in found} == {severity}
+
+
+def test_a_harmless_growth_that_ends_is_not_even_a_note(make, rng):
+    """The heap of a CPU run fills during the first 250 steps."""
+    allocated = 900 + 0.1 * rng.standard_normal(len(STEPS)) + 0.06 * np.minimum(STEPS, 250)
+    plan = {"kind": "plan", "step": 0, "steps": 1300}
+    assert named(make, allocated, capacity=24_000.0)
+    assert named(make, allocated, events=[plan], capacity=24_000.0) == []
 
 
 def test_a_leak_without_a_recorded_size_and_in_the_peak_alone(make, rng):

@@ -278,8 +278,12 @@ def test_gradients_that_vanish_because_the_fit_converged_are_a_note(make):
     norm = np.geomspace(1.0, 1e-9, 600)
     converged = make({"Gradients/total_norm": norm, "Loss/total": 0.2 + 0.8 * np.exp(-np.arange(600) / 30)})
     saturated = make({"Gradients/total_norm": np.full(600, 1e-9), "Loss/total": np.full(600, 2.3)})
-    assert [found.severity for found in gradients.GradientVanishing()(converged)] == ["note"]
-    assert [found.severity for found in gradients.GradientVanishing()(saturated)] == ["warning"]
+    (note,) = gradients.GradientVanishing()(converged)
+    (warning,) = gradients.GradientVanishing()(saturated)
+    assert (note.severity, warning.severity) == ("note", "warning")
+    # There is nothing to repair in a fit that has converged.
+    assert "saturated" in warning.remedy
+    assert "saturated" not in note.remedy
 
 
 def test_gradients_that_vanish_on_the_way_to_the_first_layers(make):

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from fieldwatch.health.forecast.exhaustion import Forecast, forecast
     from fieldwatch.health.forecast.fit import MemoryModel
     from fieldwatch.health.forecast.growth import Growth
-    from fieldwatch.health.forecast.leak import Leak, find_leak
+    from fieldwatch.health.forecast.leak import Leak, find_leaks
     from fieldwatch.health.forecast.trace import GrowthTrace, MemoryTrace, capacity
 
 __all__ = [
@@ -19,7 +19,7 @@ __all__ = [
     "MemoryModel",
     "MemoryTrace",
     "capacity",
-    "find_leak",
+    "find_leaks",
     "forecast",
 ]
 

@@ -1,5 +1,6 @@
 """Leak detection: a slope of memory over the steps between two changes of the model's size."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -56,8 +57,8 @@ class Leak:
         return self.rate / self.error
 
 
-def find_leak(history: History, *, last: int, first: int = 0, significance: float, least: float) -> Leak | None:
-    """Find an ongoing leak.
+def find_leaks(history: History, *, last: int, first: int = 0, significance: float, least: float) -> Iterator[Leak]:
+    """Find an ongoing leak in windows of different lengths.
 
     Memory is examined within stretches of constant model size, so that growth of the model is not mistaken for a leak.
     The step's work and the number of samples visited for the first time (a cache that fills) are regressed out. A leak
@@ -71,24 +72,25 @@ def find_leak(history: History, *, last: int, first: int = 0, significance: floa
         significance: minimum slope in standard errors.
         least: minimum slope in MiB per step.
 
-    Returns:
-        The leak in the shortest window that shows one; None if there is no leak.
+    Yields:
+        The leak in each window that is due and shows one, the shortest window first.
     """
     metric = ALLOCATED if ALLOCATED in history else PEAK
     if metric not in history:
-        return None
+        return
     for steps in WINDOWS:
         # Not due yet. Longer windows are not due either, because their halves are multiples of this one.
         if (last + 1) % (steps // 2):
-            return None
+            return
         begin = max(first, last - steps + 1)
         # The cheap test comes first: most windows of a healthy run end here.
         climbed = _climbed(history, metric, begin, last, least)
         rows = _Rows.of(history, metric, begin, last) if climbed else None
         leak = None if rows is None else rows.leak(metric, significance, least)
-        if leak is not None or begin == first:
-            return leak
-    return None
+        if leak is not None:
+            yield leak
+        if begin == first:
+            return
 
 
 @dataclass(frozen=True, kw_only=True)

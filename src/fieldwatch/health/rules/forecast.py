@@ -8,7 +8,7 @@ from typing import ClassVar, Literal, get_args
 
 from fieldwatch.base import mebibytes, number
 from fieldwatch.health.finding import Finding, Severity
-from fieldwatch.health.forecast import Forecast, Leak, capacity, find_leak, forecast
+from fieldwatch.health.forecast import Forecast, Leak, capacity, find_leaks, forecast
 from fieldwatch.health.rule import HealthRule
 from fieldwatch.health.thresholds import threshold
 from fieldwatch.health.window import LOOKBACK
@@ -91,7 +91,8 @@ class MemoryLeak(HealthRule):
     """Memory grows from step to step, and neither model size, work per step nor new samples explain it.
 
     The finding is a note if the leak will have taken less than a fraction ``matters`` of the available memory by the
-    end of the planned steps (event ``plan``).
+    end of the planned steps (event ``plan``), and only if it lasts: a heap that fills within some hundred steps grows,
+    too.
     """
 
     significance: float = threshold(
@@ -108,6 +109,9 @@ class MemoryLeak(HealthRule):
         unit="fraction of memory",
         reason="a leak that takes less by the planned end is a note (such as in the heap of a CPU run)",
     )
+    lasting: int = threshold(
+        480, unit="steps", reason="of a leak that is a note; the heap of a CPU run grows for some 250 steps, then stops"
+    )
     warmup: int = threshold(
         32, unit="steps", reason="each phase first allocates optimizer state, cuDNN trials, caches and workspaces"
     )
@@ -123,26 +127,31 @@ class MemoryLeak(HealthRule):
         if last <= 0:
             return ()
         first = history.phase_start(last) + self.warmup
-        leak = find_leak(history, last=last, first=first, significance=self.significance, least=self.least)
-        if leak is None:
-            return ()
-        # Two standard errors: a 95 % interval.
-        rate = f"{number(leak.rate, 2)} +- {number(2 * leak.error, 1)} MiB per step"
-        available = capacity(history, last)
-        left = None if available is None else (available - leak.level) / leak.rate
-        ends = f"; at this rate memory is full in {left:,.0f} steps" if left is not None and left > 0 else ""
-        text = (
-            f"{leak.metric} leaks {rate} over the last {leak.steps} steps, not explained by the model's size, the "
-            f"step's work or new samples{ends}."
-        )
-        severity = "note" if available is not None and self._harmless(history, leak, last, available) else self.severity
-        return (self.finding(last, text, subject=leak.metric, severity=severity),)
+        for leak in find_leaks(history, last=last, first=first, significance=self.significance, least=self.least):
+            available = capacity(history, last)
+            harmless = available is not None and self._harmless(history, leak, last, available)
+            if not harmless or leak.steps >= self.lasting:
+                text = _leak_text(leak, available)
+                severity = "note" if harmless else self.severity
+                return (self.finding(last, text, subject=leak.metric, severity=severity),)
+        return ()
 
     def _harmless(self, history: History, leak: Leak, last: int, available: float) -> bool:
         """Return whether the run ends before the leak has taken a relevant fraction of memory."""
         plans = history.events("plan")
         remaining = int(plans[-1]["steps"]) - last if plans else None
         return remaining is not None and leak.rate * (leak.steps + remaining) < self.matters * available
+
+
+def _leak_text(leak: Leak, available: float | None) -> str:
+    # Two standard errors: a 95 % interval.
+    rate = f"{number(leak.rate, 2)} +- {number(2 * leak.error, 1)} MiB per step"
+    left = None if available is None else (available - leak.level) / leak.rate
+    ends = f"; at this rate memory is full in {left:,.0f} steps" if left is not None and left > 0 else ""
+    return (
+        f"{leak.metric} leaks {rate} over the last {leak.steps} steps, not explained by the model's size, the "
+        f"step's work or new samples{ends}."
+    )
 
 
 def _last_block(history: History) -> int:

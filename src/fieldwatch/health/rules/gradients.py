@@ -32,6 +32,10 @@ _LARGE_UNITS = (
     "the targets to mean 0 and standard deviation 1 (and the answers back for an evaluation), or give the term of the "
     "loss a smaller weight, so that other terms count as well."
 )
+_CONVERGED = (
+    "Nothing, if the result is good. If it is not, the loss is small where the result is poor: compare what the loss "
+    "measures with what the evaluation does."
+)
 _UNBOUNDED = (
     "If the loss divides, as an overlap (Dice) or a ratio does, give it what it is defined for: probabilities (sigmoid "
     "or softmax of the logits), so that its denominator stays away from 0."
@@ -123,7 +127,8 @@ class GradientVanishing(HealthRule):
         if reduction < (2.0 if has_faded else self.learned):
             return self.finding(span.step(at), text, subject=span.name)
         text += f" {self.loss} has fallen by a factor of {number(reduction, 3)}, so the fit may have converged."
-        return self.finding(span.step(at), text, subject=span.name, severity="note")
+        note = self.finding(span.step(at), text, subject=span.name, severity="note")
+        return replace(note, remedy=_CONVERGED)
 
     def _in_depth(self, history: History) -> Iterator[Finding]:
         """Yield the groups whose norms are negligible next to those of the largest group."""
