@@ -38,9 +38,9 @@ _UNSEEN = frozenset(("val", "valid", "validation", "test", "dev", "heldout", "ho
 class EvaluatedOnTraining(HealthRule):
     """Samples of a held-out evaluation were among those of the training.
 
-    Compared are rows of numbers that were given to the same module. Metrics that are named after other data (``val``,
-    ``test``) must not have such samples. Any other evaluation may have them, but not later on only: then the data were
-    split anew, such as by another job of the same run.
+    Compared are rows of numbers that were given to the same module, and stretches of time in windows of a series.
+    Metrics that are named after other data (``val``, ``test``) must not have such samples. Any other evaluation may
+    have them, but not later on only: then the data were split anew, such as by another job of the same run.
     """
 
     share: float = threshold(0.4, unit="fraction of the samples", reason="copies among natural data are far fewer")
@@ -52,7 +52,8 @@ class EvaluatedOnTraining(HealthRule):
     remedy: ClassVar[str] = (
         "Evaluate samples that the training never gets: split the data once, by a fixed seed or a stored list of "
         "indices that every job and every resumed run uses, before anything is augmented, copied or shuffled, and "
-        "give the evaluation the loader of the held-out split. Results so far show memory, not generalization."
+        "give the evaluation the loader of the held-out split. Split windows of a series by time, with a gap as long "
+        "as a window, and not at random. Results so far show memory, not generalization."
     )
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
@@ -72,7 +73,8 @@ class EvaluatedOnTraining(HealthRule):
             if named and usual >= self.share and not self._differs(history, item):
                 text = (
                     f"{percent(usual, 0)} of the samples that '{item}' gets in evaluations are the same data as in its "
-                    "first training batches: what is called held-out was seen in training (a leak)."
+                    "first training batches, or windows that overlap with them: what is called held-out was seen in "
+                    "training (a leak)."
                 )
                 found.append(self.finding(int(series.steps[self.count - 1]), text, subject=item))
             elif begin <= self.first and end >= self.later:

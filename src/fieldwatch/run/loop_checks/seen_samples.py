@@ -1,4 +1,4 @@
-"""`SeenSamples`: whether the samples of an evaluation are among those of the training."""
+"""`SeenSamples`: whether the samples of an evaluation are among those of the training, whole or shifted."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,6 +6,8 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from torch import Tensor
+
+from fieldwatch.run.loop_checks.seen_windows import SeenWindows
 
 _LEAST_COLUMNS = 4
 """Number of columns below which equal samples say nothing: coordinates and times come again."""
@@ -29,18 +31,28 @@ class SeenSamples:
     def __init__(self) -> None:
         self._marks: Float[Tensor, " samples"] | None = None
         self._columns = 0
+        self._windows = SeenWindows()
 
     def state_dict(self) -> dict[str, Any]:
         """Return the marks."""
-        return {"marks": self._marks, "columns": self._columns}
+        windows = {"windows": self._windows.state_dict()} if self._windows.filled else {}
+        return {"marks": self._marks, "columns": self._columns, **windows}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore them; they move to the device of the next batch."""
         self._marks = state["marks"]
         self._columns = int(state["columns"])
+        if "windows" in state:
+            self._windows.load_state_dict(state["windows"])
 
-    def note(self, rows: Float[Tensor, "rows columns"]) -> None:
-        """Remember the samples of a batch."""
+    def note(self, batch: Tensor, rows: Float[Tensor, "rows columns"]) -> None:
+        """Remember the samples of a batch.
+
+        Args:
+            batch: batch of the training.
+            rows: some of its rows and columns.
+        """
+        self._windows.note(batch)
         columns = rows.shape[1]
         full = self._marks is not None and len(self._marks) >= _MOST
         # Marks need the precision of float64, which MPS has not.
@@ -55,8 +67,17 @@ class SeenSamples:
         self._columns = columns
         self._marks = marks if self._marks is None else torch.cat((self._marks.to(marks.device), marks))
 
-    def share(self, rows: Float[Tensor, "rows columns"]) -> Float[Tensor, ""] | None:
-        """Return the share of samples that are among the remembered ones; None if there is nothing to compare."""
+    def share(self, batch: Tensor, rows: Float[Tensor, "rows columns"]) -> Float[Tensor, ""] | None:
+        """Return the share of samples that are among the remembered ones; None if there is nothing to compare.
+
+        Args:
+            batch: batch of an evaluation.
+            rows: some of its rows and columns.
+        """
+        shares = [share for share in (self._share(rows), self._windows.share(batch)) if share is not None]
+        return torch.stack(shares).max() if shares else None
+
+    def _share(self, rows: Float[Tensor, "rows columns"]) -> Float[Tensor, ""] | None:
         if self._marks is None or len(self._marks) < _LEAST or rows.shape[1] != self._columns:
             return None
         marks = _marks(rows).sort().values
