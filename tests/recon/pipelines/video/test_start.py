@@ -7,7 +7,7 @@ from fieldwatch.recon.data import Clip, PatchGrid, synthetic_clip
 from fieldwatch.recon.pipelines.video.config import VideoConfig
 from fieldwatch.recon.pipelines.video.descriptor import ImageDescriptor
 from fieldwatch.recon.pipelines.video.split import split_frames
-from fieldwatch.recon.pipelines.video.start import make_stand_ins, prepare_scene
+from fieldwatch.recon.pipelines.video.start import make_stand_ins, prepare_scene, semantic_notes
 
 CPU = torch.device("cpu")
 
@@ -56,3 +56,16 @@ def test_without_gaps_there_is_none():
     clip = synthetic_clip(frames=4, height=48, width=64)
     grid = PatchGrid(2, 2, clip.height, clip.width)
     assert make_stand_ins(clip, split_frames(4, "1_1_1"), grid, ImageDescriptor(), CPU) is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "noted"),
+    [
+        ({"epochs": 20, "pixel_loss_warmup_epochs": 20}, True),
+        ({"epochs": 21, "pixel_loss_warmup_epochs": 20}, False),
+        ({"epochs": 20, "pixel_loss_warmup_epochs": 20, "clip_loss_weight": 0.0}, False),
+    ],
+)
+def test_a_run_that_ends_before_the_semantic_term_starts_says_so(settings, noted):
+    notes = semantic_notes(VideoConfig(**settings))
+    assert [("--pixel-loss-warmup-epochs" in note, "--epochs" in note) for note in notes] == noted * [(True, True)]

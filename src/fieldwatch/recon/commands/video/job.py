@@ -45,7 +45,7 @@ def prepare(config: VideoConfig) -> Job:
     scene = prepare_scene(config)
     return Job(
         headline=headline(config, scene),
-        notes=(scene.teacher_note, *scene.clip.notes, *scene.split.notes),
+        notes=(scene.teacher_note, *scene.notes),
         device=str(scene.device),
         total=total_steps(config, scene),
         progress_tags=shown_values(scene),

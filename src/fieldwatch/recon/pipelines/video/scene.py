@@ -58,6 +58,7 @@ class VideoScene:
         targets: teacher's embedding of every patch, unit norm, on the training device.
         teacher: name of the teacher of the targets.
         teacher_note: reason for this teacher.
+        notes: what a user should know of the frames, the split and the semantic head.
         device: device on which batches are assembled.
         resident: all frames as uint8 on the device; None for a clip that is streamed.
         stand_ins: interpolated images for the times between training frames; None without the interpolation prior.
@@ -70,6 +71,7 @@ class VideoScene:
     targets: Float[Tensor, "frames patches dim"]
     teacher: str
     teacher_note: str
+    notes: tuple[str, ...]
     device: torch.device
     resident: UInt8[Tensor, "frames 3 height width"] | None
     stand_ins: StandIns | None

@@ -88,6 +88,17 @@ def _refuse_idle_motion(config: VideoConfig) -> None:
         )
 
 
+def semantic_notes(config: VideoConfig) -> list[str]:
+    """Return a note if the run ends before the semantic term starts."""
+    if config.clip_loss_weight == 0 or config.pixel_loss_warmup_epochs < config.epochs:
+        return []
+    note = (
+        f"the semantic head is not trained: its term starts after {config.pixel_loss_warmup_epochs} epochs "
+        f"(--pixel-loss-warmup-epochs), and the run has {config.epochs} (--epochs)"
+    )
+    return [note]
+
+
 def prepare_scene(config: VideoConfig) -> VideoScene:
     """Read the clip, check all inputs, split the frames, and compute the semantic targets.
 
@@ -123,6 +134,7 @@ def prepare_scene(config: VideoConfig) -> VideoScene:
         targets=embeddings.to(device),
         teacher=teacher.name,
         teacher_note=reason,
+        notes=(*clip.notes, *split.notes, *semantic_notes(config)),
         device=device,
         # A clip that streams is too large for memory.
         resident=None if clip.streams else clip.frames.to(device),
@@ -197,7 +209,7 @@ def start_run(config: VideoConfig, scene: VideoScene, folder: Path, epoch_steps:
                 "split": {"train": scene.split.train, "val": scene.split.val, "unused": scene.split.unused},
                 "teacher": scene.teacher,
                 "teacher_note": scene.teacher_note,
-                "notes": [*scene.clip.notes, *scene.split.notes],
+                "notes": list(scene.notes),
             },
         ),
         outputs=Outputs(rules=VIDEO_RULES),
