@@ -45,6 +45,15 @@ def test_a_note_explains_no_warning():
     assert [each.cause.rule for each in diagnose([jump, found("LossJump", 520)])] == ["LossJump", "RateJump"]
 
 
+def test_a_note_that_became_a_warning_is_listed_once():
+    note = found("MemoryLeak", 300, "note", subject="Memory/allocated_MB")
+    warning = found("MemoryLeak", 800, subject="Memory/allocated_MB")
+    other = found("MemoryLeak", 300, "note", subject="Memory/peak_MB")
+    assert [(each.cause.step, each.cause.severity) for each in diagnose([note, warning])] == [(800, "warning")]
+    assert len(diagnose([note, warning, other])) == 2
+    assert len(diagnose([warning, note])) == 2
+
+
 def test_a_setting_that_spoils_a_run_for_certain_explains_even_values_that_are_not_finite():
     overflow = found("NonFinite", step=1, subject="decoder")
     (one,) = diagnose([overflow, found("DoubtfulSetting", step=0, subject="--lr")])

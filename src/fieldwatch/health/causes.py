@@ -295,11 +295,13 @@ class Diagnosis:
 def diagnose(findings: Iterable[Finding], events: Iterable[Mapping[str, Any]] = ()) -> tuple[Diagnosis, ...]:
     """Group findings by cause, the most serious and most likely cause first.
 
+    A note that was reported again because its severity rose is left out.
+
     Args:
         findings: findings of a run.
         events: events of the run; growth, prunes, resets and new phases explain findings that follow them at once.
     """
-    everything = list(findings)
+    everything = _without_outranked_notes(list(findings))
     steps = _disturbances(events, max((finding.step for finding in everything), default=0))
     causes = [_cause_of(finding, everything) for finding in everything]
     groups: dict[int, list[Finding]] = {}
@@ -322,6 +324,16 @@ def diagnose(findings: Iterable[Finding], events: Iterable[Mapping[str, Any]] = 
         for root, members in groups.items()
     ]
     return tuple(sorted(found, key=_urgency))
+
+
+def _without_outranked_notes(findings: Sequence[Finding]) -> list[Finding]:
+    """Leave out notes with a warning or an error of the same rule and subject after them."""
+    serious = {(each.rule, each.subject): at for at, each in enumerate(findings) if each.severity != "note"}
+    return [
+        each
+        for at, each in enumerate(findings)
+        if each.severity != "note" or serious.get((each.rule, each.subject), -1) < at
+    ]
 
 
 def explain(findings: Iterable[Finding], events: Iterable[Mapping[str, Any]] = ()) -> tuple[Finding, ...]:
