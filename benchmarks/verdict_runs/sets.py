@@ -20,6 +20,7 @@ from .set_j import healthy as healthy_j
 from .set_j import plants as plants_j
 from .set_k import healthy as healthy_k
 from .set_k import plants as plants_k
+from .set_u import healthy as healthy_u
 
 PLANTS: dict[str, tuple[Plant, ...]] = {
     "a": plants_a.PLANTS,
@@ -35,6 +36,7 @@ PLANTS: dict[str, tuple[Plant, ...]] = {
     "k": plants_k.PLANTS,
     "s": set_s.PLANTS,
     "t": set_t.PLANTS,
+    "u": (),
 }
 HEALTHY: dict[str, tuple[Healthy, ...]] = {
     "a": healthy_a.HEALTHY,
@@ -50,6 +52,7 @@ HEALTHY: dict[str, tuple[Healthy, ...]] = {
     "k": healthy_k.HEALTHY,
     "s": set_s.HEALTHY,
     "t": set_t.HEALTHY,
+    "u": healthy_u.HEALTHY,
 }
 
 
