@@ -1,6 +1,6 @@
 """Set u: sound trainings as strangers write them, in many fields and styles, without any planted fault.
 
 Much of it looks odd, though nothing is wrong: targets that are mostly noise, few samples, games of two networks, losses
-below zero, loops that hardly evaluate, end early or are interrupted. Rules were made quieter on these runs. Each has a
+below zero, loops that hardly evaluate, end early or are interrupted. Each has a
 figure of merit on clean data of its own, which it has to reach: ``python -m verdict_runs.harm --set u``.
 """

@@ -3,7 +3,7 @@
 from verdict_runs.cases import Healthy
 from verdict_runs.scripts import Script
 
-from . import deciding, making, rows, views
+from . import deciding, habits, making, pictures, rows, sequences, spaces, views
 
 FIRST: tuple[Healthy, ...] = (
     Script(program=rows.rainfall, good=0.7).healthy("rainfall with a spread of its own"),
@@ -46,4 +46,48 @@ FIRST: tuple[Healthy, ...] = (
     Script(program=views.pupil, good=0.85).healthy("signals distilled"),
 )
 
-HEALTHY: tuple[Healthy, ...] = FIRST
+SHAPES = Script(program=pictures.toy_shop, good=0.8)
+WELLS = Script(program=habits.well_digger, good=0.85)
+
+SECOND: tuple[Healthy, ...] = (
+    Script(program=pictures.astronomer, good=0.7).healthy("stars of few pixels"),
+    Script(program=pictures.finder, good=0.8).healthy("star by a map of heat"),
+    SHAPES.healthy("shapes mixed"),
+    SHAPES.healthy("shapes with smooth labels", trick="smoothing"),
+    SHAPES.healthy("shapes by two gradients a step", trick="sam"),
+    SHAPES.healthy("shapes by an average of late weights", trick="swa"),
+    SHAPES.healthy("shapes computed twice", trick="checkpoint"),
+    SHAPES.healthy("shapes in bfloat16", trick="bfloat16"),
+    SHAPES.healthy("shapes with restarts of the rate", trick="restarts", total=300),
+    SHAPES.healthy("shapes half of the features dropped", trick="none", drop=0.5),
+    SHAPES.healthy("shapes one by one", trick="none", batch=1, total=1200),
+    Script(program=pictures.toy_shop, good=0.55).healthy("shapes few", trick="none", rows=80, total=150),
+    Script(program=sequences.typist, good=0.2).healthy("letters mostly chance"),
+    Script(program=sequences.typist, good=0.9, settings={"task": "copy", "total": 450}).healthy("letters copied"),
+    Script(program=sequences.recorder, good=0.8).healthy("signal in pieces"),
+    Script(program=sequences.dictation, good=0.7).healthy("dictation without places"),
+    Script(program=sequences.counting, good=0.9).healthy("bits counted, short rows first"),
+    Script(program=spaces.mural, good=25.0).healthy("mural of sines"),
+    Script(program=spaces.lantern, good=18.0).healthy("lantern along rays"),
+    Script(program=spaces.pebble, good=-0.05).healthy("pebble by distances"),
+    Script(program=spaces.spring, good=0.9).healthy("spring by its equation"),
+    Script(program=spaces.village, good=0.75).healthy("village of few labels"),
+    WELLS.healthy("wells never evaluated"),
+    WELLS.healthy("wells evaluated once", checked="once"),
+    WELLS.healthy("wells training data judged as well", checked="training"),
+    WELLS.healthy("wells under odd names", checked="odd"),
+    WELLS.healthy("wells loss seen rarely", logged=10, checked="training"),
+    WELLS.healthy("wells loss summed", summed=True, checked="training"),
+    WELLS.healthy("wells thirty steps", total=30, lr=2e-2, checked="training"),
+    WELLS.healthy("wells interrupted", stopped=300, total=1000, checked="training"),
+    WELLS.healthy("wells one by one, eight a step", batch=1, shares=8, checked="training", total=300),
+    WELLS.healthy("wells few weights", width=6, lr=2e-2, checked="training", total=300),
+    WELLS.healthy("wells large batches", batch=1024, checked="training"),
+    WELLS.healthy("wells hardly measured", noise=2.0, checked="training", total=150),
+    Script(program=habits.well_digger_resumed, good=0.85).healthy("wells resumed"),
+    Script(program=habits.folds, good=0.6).healthy("wells in folds"),
+    Script(program=habits.choir, good=0.85).healthy("wells by a choir"),
+    Script(program=habits.tuner, good=0.6).healthy("waves by first weights"),
+)
+
+HEALTHY: tuple[Healthy, ...] = (*FIRST, *SECOND)
