@@ -231,13 +231,16 @@ def keeps_weights(history: History) -> bool:
     )
 
 
-def has_improved(history: History, gain: float = 0.1, move: float = 0.2) -> bool:
+def has_improved(history: History, gain: float = 0.1, move: float = 0.2, apart: float = 0.1) -> bool:
     """Return whether a held-out metric is better at the end than at first, or has moved if its direction is unknown.
+
+    A fraction of unknown direction may be near 1 from the first evaluation on: it also has moved if the rest to 1 has.
 
     Args:
         history: record of the run.
         gain: least gain, as a fraction of the first value.
         move: least change in any direction, as a fraction of the first value.
+        apart: least change of a fraction whose rest to 1 has moved.
     """
     for name in history.names():
         if not is_result(name, history) or len(history[name]) < 2:
@@ -246,11 +249,18 @@ def has_improved(history: History, gain: float = 0.1, move: float = 0.2) -> bool
         first = float(values[0])
         better = direction_of(name, history)
         change = finite_median(values[-2:]) - first if len(values) > 2 else float(values[-1]) - first
-        if better is None and abs(change) > move * abs(first):
+        if better is None and (abs(change) > move * abs(first) or _nears_a_bound(values, change, move, apart)):
             return True
         if better is not None and gain_over(0.0, change, better) > gain * abs(first) and change != 0:
             return True
     return False
+
+
+def _nears_a_bound(values: NDArray[np.float64], change: float, move: float, apart: float) -> bool:
+    """Return whether values are fractions, and what they lack to 1 has changed by more than noise."""
+    if not (float(np.nanmin(values)) >= 0 and float(np.nanmax(values)) <= 1):
+        return False
+    return abs(change) > max(move * (1 - float(values[0])), apart)
 
 
 def shows_learning(history: History, share: float = 0.2, gain: float = 0.1, least: float = 0.1) -> bool:

@@ -146,7 +146,8 @@ class ChanceLevel(HealthRule):
         for item, name in tags.BINARY_SPREAD.parts(history.names()).items():
             # The form of the gradient alone shows such a loss, whatever its weights.
             if len(history[name]) >= self.count and finite_median(history[name].values) < YES_NO:
-                guess = finite_median(history[tags.BINARY_GUESS.tag(item)].values)
+                # Of the same samples: the answers that a policy gets become others as it learns.
+                guess = late(history[tags.BINARY_GUESS.tag(item)])
                 yield item, late(history[tags.BINARY_LOSS.tag(item)]), guess, "the entropy of the targets"
 
 
@@ -198,7 +199,8 @@ class BarelyLearned(HealthRule):
             if natural:
                 found.append(((last - natural[0]) / (1 - natural[0]), self.natural, name, natural[0]))
             elif name_words(name) & _PLAIN and len(shares) == 1 and shares[0] < self.frequent and values.min() >= 0:
-                found.append(((last - shares[0]) / (1 - shares[0]), self.share, name, shares[0]))
+                guess = self._balanced_guess(history) if name_words(name) & _BALANCED else shares[0]
+                found.append(((last - guess) / (1 - guess), self.share, name, guess))
         if not found:
             return ()
         skill, least, name, guess = max(found)
@@ -211,9 +213,16 @@ class BarelyLearned(HealthRule):
         )
         return (self.finding(int(history[name].steps[-1]), text, subject=name),)
 
+    def _balanced_guess(self, history: History) -> float:
+        """Return the mean accuracy over the classes of any constant answer, from their effective number."""
+        item = next(classifiers(history, self.class_sum))
+        return float(np.exp(-history[tags.TARGET_ENTROPY.tag(item)].values[-1]))
+
 
 _PLAIN = frozenset(("accuracy", "acc", "top1", "correct", "right"))
 """Words in the names of metrics that are shares of right answers among all classes."""
+_BALANCED = frozenset(("balanced", "macro"))
+"""Words of accuracies that are means over the classes: the most frequent one counts no more than any other."""
 
 
 @dataclass(frozen=True, kw_only=True)

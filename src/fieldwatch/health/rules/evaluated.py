@@ -10,8 +10,11 @@ from fieldwatch.base import number, percent
 from fieldwatch.health.finding import Finding, Severity
 from fieldwatch.health.outcomes import (
     ACCURACIES,
+    CLASS_SUM_BOUND,
+    CLASS_SUM_REASON,
     FRACTIONS,
     WORDS,
+    classifiers,
     has_improved,
     held_out_accuracy,
     held_out_lag,
@@ -20,6 +23,7 @@ from fieldwatch.health.outcomes import (
     is_training,
     loss_ends,
     name_words,
+    single_loss,
     whole,
 )
 from fieldwatch.health.rule import HealthRule
@@ -236,10 +240,16 @@ class RowsNeverTrained(HealthRule):
 
 @dataclass(frozen=True, kw_only=True)
 class PerfectFromStart(HealthRule):
-    """A held-out fraction is exactly 1 at all evaluations, although the training loss says that much is unlearned."""
+    """A held-out fraction is exactly 1 at all evaluations, although the training loss says that much is unlearned.
+
+    What a pretrained model has learned before the first step counts: its first loss is far below that of a guess.
+    """
 
     count: int = threshold(3, unit="evaluations", reason="a single one may be of few samples")
-    left: float = threshold(0.4, unit="fraction of the first loss", reason="at the end: most of it is not learned")
+    left: float = threshold(
+        0.4, unit="fraction of the first loss, or of that of a guess", reason="at the end: most of it is not learned"
+    )
+    class_sum: float = threshold(CLASS_SUM_BOUND, unit="fraction of the gradient", reason=CLASS_SUM_REASON)
     remedy: ClassVar[str] = (
         "Look at what the evaluation compares: a search for the nearest sample has to leave out the query itself "
         "(exclude the diagonal, or take a gallery of other samples), and answers must not be compared with "
@@ -251,9 +261,17 @@ class PerfectFromStart(HealthRule):
         if not finished(history) or tags.TOTAL not in history or is_signed(history[tags.TOTAL].values):
             return ()
         began, ended = loss_ends(history[tags.TOTAL])
+        began = max(began, self._guess(history))
         if not ended > self.left * began:
             return ()
         return tuple(self._perfect(history, ended / began))
+
+    def _guess(self, history: History) -> float:
+        """Return the loss of a guess; 0 if unknown. A model that is trained already begins far below it."""
+        entropies = [
+            float(history[tags.TARGET_ENTROPY.tag(item)].values[-1]) for item in classifiers(history, self.class_sum)
+        ]
+        return entropies[0] if len(entropies) == 1 and single_loss(history) is not None else 0.0
 
     def _perfect(self, history: History, left: float) -> Iterator[Finding]:
         for name, better in held_out_metrics(history).items():

@@ -9,7 +9,7 @@ import numpy as np
 from fieldwatch.base import number, percent
 from fieldwatch.health.finding import Finding, Severity
 from fieldwatch.health.rule import HealthRule
-from fieldwatch.health.rules.poor_results import ends_poorly
+from fieldwatch.health.rules.poor_results import ends_poorly, is_good
 from fieldwatch.health.thresholds import threshold
 from fieldwatch.health.window import finished
 from fieldwatch.record import History, tags
@@ -26,7 +26,8 @@ class NeverTrained(HealthRule):
     """Parameters in an optimizer have had no gradient since the first update.
 
     A note if they are a small part of the model, or no module that owns them is called: many models have a part that a
-    task does not use. None while a declared loss term has not begun.
+    task does not use. A note as well if held-out results are nearly perfect without them. None while a declared loss
+    term has not begun.
 
     Attributes:
         kind: kind of the events to report.
@@ -37,6 +38,7 @@ class NeverTrained(HealthRule):
     share: float = threshold(
         0.1, unit="fraction of the parameters", reason="unused heads and poolers of pretrained models are smaller"
     )
+    perfect: float = threshold(0.98, unit="fraction of right answers", reason="nothing is left for them to add")
     remedy: ClassVar[str] = (
         "Check that the loss depends on them: look for detach(), .data, torch.no_grad(), an output that is not used, "
         "a module that is built but never called, and activation checkpointing whose inputs require no gradient (pass "
@@ -49,7 +51,8 @@ class NeverTrained(HealthRule):
             # A term that begins later may be the one that trains them; a term without a gradient has a rule of its own.
             waits = any(first > event["step"] for first, _ in history.windows.values())
             if event["updates"] >= self.patience and not waits:
-                level: Severity = "warning" if event["share"] >= self.share and event["called"] else "note"
+                matters = event["share"] >= self.share and event["called"]
+                level: Severity = "warning" if matters and not self._is_not_needed(history) else "note"
                 text = (
                     f"{event['count']} parameters in an optimizer ({percent(event['share'], 0)} of all entries) "
                     "have had no "
@@ -57,6 +60,10 @@ class NeverTrained(HealthRule):
                 )
                 return (self.finding(int(event["step"]), text, subject=str(event["names"][0]), severity=level),)
         return ()
+
+    def _is_not_needed(self, history: History) -> bool:
+        """Return whether a held-out result is so good already that it cannot become much better."""
+        return is_good(history, self.perfect)
 
 
 @dataclass(frozen=True, kw_only=True)
