@@ -10,7 +10,7 @@ from typing import Any, Literal, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldwatch.health.window import finite_median, is_signed
+from fieldwatch.health.window import finite_median, is_signed, noise
 from fieldwatch.record import TOOLKIT, History, Series, tags
 
 Direction = Literal["higher", "lower"]
@@ -432,7 +432,8 @@ def follows_training(name: str, history: History, share: float = 0.5, certain: f
     total = history[tags.TOTAL]
     began, ended = loss_ends(total)
     part = total.values[-max(len(total) // 10, 5) :]
-    error = float(np.nanstd(part)) / np.sqrt(len(part)) + float(np.nanstd(total.start.values[:5])) / np.sqrt(5)
+    # The steep fall of the first recordings is no noise.
+    error = noise(part) * (1 / np.sqrt(len(part)) + 1 / np.sqrt(5))
     if not began - ended > certain * error:
         return False
     last = finite_median(history[name].values[-3:])

@@ -249,3 +249,26 @@ def finite_median(values: NDArray[np.float64]) -> float:
 def is_signed(values: NDArray[np.float64]) -> bool:
     """Return whether any finite value is negative: ratios to a mean have no meaning then."""
     return bool((values < 0).any())
+
+
+def noise(values: NDArray[np.float64]) -> float:
+    """Return the standard deviation of single recordings around their course, from successive differences.
+
+    A trend changes neighbors by little, so that it is no noise (von Neumann). The middle half of the differences
+    counts: a single step from one level to another is no noise either.
+
+    Args:
+        values: ``[n]`` recorded values.
+
+    Returns:
+        The standard deviation of normal noise with such differences; 0 with fewer than three finite values.
+    """
+    steps = np.diff(values[np.isfinite(values)])
+    if len(steps) < 2:
+        return 0.0
+    low, high = np.quantile(steps, (0.25, 0.75))
+    return float(high - low) / (_QUARTILES * np.sqrt(2))
+
+
+_QUARTILES = 1.349
+"""Distance between the quartiles of a normal distribution, in standard deviations."""

@@ -156,7 +156,8 @@ class BarelyLearned(HealthRule):
     """The final held-out result is only a little better than that of a prediction without information.
 
     Judged are accuracies, against the share of the most frequent class among the targets of the training, and metrics
-    that are defined by such a prediction (explained variance, correlation, AUC).
+    that are defined by such a prediction (explained variance, correlation, AUC). The next token of a sequence is not
+    determined by those before it: nobody knows how much of it can be learned, and it is not judged.
     """
 
     share: float = threshold(
@@ -171,6 +172,7 @@ class BarelyLearned(HealthRule):
     frequent: float = threshold(
         0.6, unit="share of a class", reason="of rarer classes, an accuracy says little, and other metrics are recorded"
     )
+    next: float = threshold(0.9, unit="fraction of the targets", reason="as many are the next token of the input")
     class_sum: float = threshold(CLASS_SUM_BOUND, unit="fraction of the gradient", reason=CLASS_SUM_REASON)
     count: int = threshold(3, unit="evaluations", reason="with fewer, the run may be too short to judge")
     remedy: ClassVar[str] = (
@@ -186,7 +188,9 @@ class BarelyLearned(HealthRule):
         if not finished(history) or has_rewards(history):
             return ()
         shares = [
-            float(history[tags.TARGET_SHARE.tag(item)].values[-1]) for item in classifiers(history, self.class_sum)
+            float(history[tags.TARGET_SHARE.tag(item)].values[-1])
+            for item in classifiers(history, self.class_sum)
+            if not self._continues_sequences(history, item)
         ]
         found: list[tuple[float, float, str, float]] = []
         for name, better in held_out_metrics(history).items():
@@ -212,6 +216,14 @@ class BarelyLearned(HealthRule):
             "show."
         )
         return (self.finding(int(history[name].steps[-1]), text, subject=name),)
+
+    def _continues_sequences(self, history: History, item: str) -> bool:
+        """Return whether the targets of a module are the next tokens of its input.
+
+        Those before them do not determine the next one, so that the best accuracy may be anything.
+        """
+        name = tags.NEXT_SHARE.tag(item)
+        return name in history and finite_median(history[name].values) > self.next
 
     def _balanced_guess(self, history: History) -> float:
         """Return the mean accuracy over the classes of any constant answer, from their effective number."""
@@ -265,8 +277,8 @@ class PairsConfused(HealthRule):
 class TrainingGap(HealthRule):
     """The training accuracy, measured from the outputs' gradients, is far above the held-out one.
 
-    A gap that is not much wider is that of few samples if the held-out result has most of what the training has above
-    chance, and rises with it up to the end.
+    A gap that is not much wider is that of few samples if the held-out result has the larger part of what the training
+    has above chance, and rises with it up to the end.
     """
 
     share: float = threshold(
@@ -281,8 +293,8 @@ class TrainingGap(HealthRule):
         reason="few samples are learned by heart while others gain by them, too",
         source="measured by benchmarks/verdicts.py",
     )
-    most: float = threshold(
-        0.6, unit="fraction of the training result above chance", reason="most of what was learned holds for others"
+    half: float = threshold(
+        0.5, unit="fraction of the training result above chance", reason="the larger part of it holds for others"
     )
     near: float = threshold(0.05, unit="difference of accuracies", reason="from the best: it was not lost again")
     even: float = threshold(
@@ -320,11 +332,11 @@ class TrainingGap(HealthRule):
         return () if found is None else (found,)
 
     def _rises_with(self, values: NDArray[np.float64], seen: float, chance: float = 0.0) -> bool:
-        """Return whether held-out results have most of what the training has above chance, and rise up to the end."""
+        """Return whether held-out results have most of the training's above chance, and rise up to the end."""
         fractions = values / whole(values)
         last = float(fractions[-1])
         rises = last > float(fractions[0]) + self.near and last > float(np.nanmax(fractions)) - self.near
-        return rises and seen - last <= self.kept and last - chance > self.most * (seen - chance)
+        return rises and seen - last <= self.kept and last - chance > self.half * (seen - chance)
 
     def _of_yes_no(self, history: History) -> Finding | None:
         """Return a finding if yes-or-no targets are found far better in training than on held-out data."""

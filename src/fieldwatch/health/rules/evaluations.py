@@ -294,7 +294,8 @@ class EvaluationOutput(HealthRule):
 
     So it is another function there, or its inputs differ in what counts: statistics of norms that do not follow the
     weights, a part that is dropped or added in one of the modes, features that are missing or rearranged. Judged is the
-    second half of the run.
+    second half of the run. A note if held-out results are nearly all right: another mix of samples has
+    other outputs, too.
     """
 
     ratio: float = threshold(
@@ -317,6 +318,9 @@ class EvaluationOutput(HealthRule):
     )
     inputs: float = threshold(
         1.5, unit="times the deviation of the inputs", reason="inputs of another scale have other outputs"
+    )
+    right: float = threshold(
+        0.95, unit="fraction", reason="a model that is right so often is the same function in evaluations"
     )
     count: int = threshold(2, unit="evaluations", reason="a single batch may be unusual")
     remedy: ClassVar[str] = (
@@ -360,7 +364,8 @@ class EvaluationOutput(HealthRule):
             )
         else:
             return None
-        return self.finding(history.step, text, subject=item)
+        severity: Severity = "note" if is_good(history, self.right) else "warning"
+        return self.finding(history.step, text, subject=item, severity=severity)
 
     def _late(self, history: History, name: str) -> float:
         """Return the median of the second half of the run; NaN if there are too few recordings."""

@@ -22,6 +22,7 @@ from fieldwatch.health.window import (
     finite_median,
     first_sustained,
     is_signed,
+    noise,
     on_steps,
     planned_steps,
     spans,
@@ -88,7 +89,7 @@ class LossSpike(HealthRule):
         reason="losses with heavy tails exceed their mean ten times as a rule",
     )
     tail: int = threshold(512, unit="recordings", reason="length of the window that gives the usual deviations")
-    head: int = threshold(5, unit="recordings", reason="length of the first median, which makes a spike a warning")
+    head: int = threshold(5, unit="recordings", reason="the first losses; a spike above all of them is a warning")
     remedy: ClassVar[str] = (
         "Check the sample of that step (SampleSpike names it if samples have names), and clip gradients so that one "
         "batch cannot move the parameters far."
@@ -119,7 +120,8 @@ class LossSpike(HealthRule):
                     f"{span.name} was {number(values[at])}, {values[at] / base[at]:.0f} times its baseline "
                     f"{number(base[at])}."
                 )
-                first = float(np.nanmedian(values[: self.head])) if span.whole else -np.inf
+                # The highest of them: a fast fall is over within a few recordings.
+                first = float(np.nanmax(values[: self.head])) if span.whole else -np.inf
                 severity: Severity = "warning" if values[at] > first else "note"
                 return self.finding(span.step(at), text, subject=span.name, severity=severity)
         return None
@@ -336,7 +338,7 @@ class LossNotDecreasing(HealthRule):
         at = first_sustained(stuck, patience=self.patience, warmup=warmup)
         # A fast fall is over before the head is: the first recordings alone show it.
         later = values[self.head : (at or 0) + 1]
-        usual = means[at] + 2 * float(np.nanstd(later)) if at is not None and len(later) else np.inf
+        usual = means[at] + 2 * noise(later) if at is not None and len(later) else np.inf
         if at is None or float(np.median(head[:3])) > (1 + self.moved) * usual:
             return None
         if self._terms_moved(history, steps[: at + 1], self.moved * began):

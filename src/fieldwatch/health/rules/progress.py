@@ -30,7 +30,7 @@ from fieldwatch.health.outcomes import (
 )
 from fieldwatch.health.rule import HealthRule
 from fieldwatch.health.thresholds import threshold
-from fieldwatch.health.window import finished, finite_median, is_signed
+from fieldwatch.health.window import finished, finite_median, is_signed, noise
 from fieldwatch.record import TOOLKIT, History, tags
 
 _LOW = 0.5
@@ -135,7 +135,13 @@ class NoProgress(HealthRule):
     usual: float = threshold(
         0.05, unit="fraction of the first value", reason="and most are so much worse that training does harm"
     )
+    certain: float = threshold(
+        2.0, unit="standard deviations of an evaluation", reason="a decline below it may be that of a lucky first one"
+    )
     count: int = threshold(4, unit="evaluations", reason="with fewer, the run may be too short to judge")
+    noisy: float = threshold(
+        0.25, unit="fraction of the first value", reason="with noise this large, progress may be there unseen"
+    )
     same: int = threshold(5, unit="evaluations", reason="as many equal values are those of outputs that do not change")
     most: float = threshold(0.8, unit="fraction", reason="what is better may be all that few held-out samples can show")
     decibels: float = threshold(15.0, unit="dB", reason="a PSNR below it is that of an image of another place")
@@ -254,7 +260,8 @@ class NoProgress(HealthRule):
             return False
         gains, usual = self._gains(values, better)
         first = abs(float(values[0]))
-        return float(gains.max()) <= self.gain * first and usual < -worse * first
+        certain = usual < -self.certain * noise(values)
+        return float(gains.max()) <= self.gain * first and usual < -worse * first and certain
 
     def _is_always_worse(self, values: NDArray[np.float64], better: Direction) -> bool:
         """Return whether each evaluation is worse than the first one."""
@@ -262,7 +269,8 @@ class NoProgress(HealthRule):
             return False
         gains, usual = self._gains(values, better)
         first = abs(float(values[0]))
-        return float(gains.max()) < -self.each * first and usual < -self.usual * first
+        certain = usual < -self.certain * noise(values)
+        return float(gains.max()) < -self.each * first and usual < -self.usual * first and certain
 
     def _unmoved(self, history: History) -> Finding | None:
         """Return a finding if no held-out result is better than at the first evaluation, whatever the loss does."""
@@ -361,6 +369,9 @@ class NoProgress(HealthRule):
             return False
         better = direction_of(name, history)
         first = float(values[0])
+        # Errors that differ by so much from one evaluation to the next cannot show that nothing has moved.
+        if better == "lower" and noise(values) > self.noisy * abs(first):
+            return False
         if better is None:
             moved = float(np.ptp(values))
         else:
@@ -453,6 +464,11 @@ class ProgressLost(HealthRule):
     gain: float = threshold(
         0.05, unit="fraction of the first value", reason="less is within the noise of an evaluation"
     )
+    certain: float = threshold(
+        2.0,
+        unit="standard deviations of an evaluation",
+        reason="a smaller fall may be chance, and so may a gain of less than one",
+    )
     left: float = threshold(
         0.15, unit="fraction of the gain", reason="with more left, a result is better than at first"
     )
@@ -492,7 +508,8 @@ class ProgressLost(HealthRule):
                 values = np.array([np.median(values[part]) for part in parts])
             gains = _gains_over_first(values, better)
             best = float(gains.max())
-            if best <= self.gain * abs(float(values[0])):
+            usual = noise(values)
+            if best <= max(self.gain * abs(float(values[0])), usual) or best - gains[-1] <= self.certain * usual:
                 continue
             lasting = np.count_nonzero(gains > self.half * best) > 1
             destroyed = float(gains[-1]) < -self.destroyed * best

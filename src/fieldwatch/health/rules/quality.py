@@ -88,6 +88,8 @@ class Overfitting(HealthRule):
 class Overtraining(HealthRule):
     """Validation quality falls while training quality still rises.
 
+    Validation that rises again from its lowest value, as after a reset, still gains from the training.
+
     Attributes:
         train: PSNR on training data.
         validation: PSNR on validation data.
@@ -117,7 +119,10 @@ class Overtraining(HealthRule):
         best = np.maximum.accumulate(values)
         # Index of the best evaluation so far.
         at_best = np.maximum.accumulate(np.where(values == best, np.arange(len(values)), 0))
-        over = (values < best - self.worse) & (train > train[at_best] + self.better)
+        # After a shock, such as a reset, both fall and rise again: held-out data still gain from the training.
+        lowest = np.array([np.nanmin(values[begin : end + 1]) for end, begin in enumerate(at_best)])
+        falls = (values < best - self.worse) & (values < lowest + self.worse)
+        over = falls & (train > train[at_best] + self.better)
         at = first_sustained(over, patience=self.patience)
         if at is None:
             return None

@@ -195,6 +195,14 @@ class HeldOutGap(HealthRule):
         unit="difference of metrics in [0, 1]",
         reason="few samples are learned by heart, and held-out data may gain by them up to the end",
     )
+    shared: float = threshold(
+        0.4,
+        unit="difference of metrics in [0, 1]",
+        reason="the same, as long as held-out data gain the larger part of what the training does",
+    )
+    half: float = threshold(
+        0.5, unit="fraction of the gain of the training", reason="the larger part of what was learned holds for others"
+    )
     near: float = threshold(
         0.05, unit="difference of metrics in [0, 1]", reason="from its best: a result that was not lost again"
     )
@@ -270,7 +278,7 @@ class HeldOutGap(HealthRule):
             seen = self._settled(history[train], len(history[name]))
             unseen = float(history[name].values[-1])
             if better and (
-                self._is_far(train, name, seen, history[name], better) or self._never_gains(history, train, name)
+                self._is_far((train, seen), history, name, better) or self._never_gains(history, train, name)
             ):
                 text = f"{name} ended at {number(unseen)}, {train} at {number(seen)}: held-out data gain far less."
                 yield self.finding(int(history[name].steps[-1]), text, subject=name)
@@ -373,13 +381,25 @@ class HeldOutGap(HealthRule):
             )
             yield self.finding(int(history[name].steps[-1]), text, subject=name)
 
-    def _share(self, series: Series) -> float:
-        """Return how far a fraction may be below that of the training: further while it is at its best."""
+    def _share(self, series: Series, gained: float = np.inf) -> float:
+        """Return how far a fraction may be below that of the training.
+
+        Further while it is at its best, and still further if it has gained the larger part of what the training has.
+
+        Args:
+            series: the fraction.
+            gained: what that of the training has gained since its first value.
+        """
         best = float(np.nanmax(series.values))
         last = float(series.values[-1])
-        return self.kept if best - last <= self.near * max(best, 1.0) else self.share
+        if best - last > self.near * max(best, 1.0):
+            return self.share
+        return self.shared if last - float(series.values[0]) > self.half * gained > 0 else self.kept
 
-    def _is_far(self, train: str, name: str, seen: float, series: Series, better: Direction) -> bool:
+    def _is_far(self, training: tuple[str, float], history: History, name: str, better: Direction) -> bool:
+        """Return whether a held-out result is far below that of the training, given by its name and final value."""
+        train, seen = training
+        series = history[name]
         unseen = float(series.values[-1])
         gap = gain_over(unseen, seen, better)
         if "psnr" in name.lower():
@@ -387,7 +407,7 @@ class HeldOutGap(HealthRule):
             gains = unseen > float(series.values[0]) and unseen >= float(np.nanmax(series.values))
             close = _is_same_but_for_train(train, name) and not gains
             return gap > (self.decibels if close else self.other_decibels)
-        share = self._share(series)
+        share = self._share(series, gained=seen - float(history[train].values[0]))
         if better == "higher":
             # Only fractions have a scale that needs no unit.
             most = 100.0 if max(seen, unseen) > 1 and core_words(name) & FRACTIONS else 1.0
@@ -414,6 +434,9 @@ class HeldOutGap(HealthRule):
             best = float(series.values[at])
             last = float(np.median(series.values[-2:]))
             if at >= len(series) - 2 or last <= best or last < self.rise * best or last - best < self.least * began:
+                continue
+            # An evaluation in between was unusual: at the end, the result is as good as ever.
+            if series.values[-1] <= best:
                 continue
             before = mean_until(loss, float(series.steps[at]))
             if mean_until(loss, float(series.steps[-1])) < before:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from fieldwatch.base import number, percent
 from fieldwatch.health.finding import Finding, Severity
-from fieldwatch.health.outcomes import has_improved, is_evaluated, name_words
+from fieldwatch.health.outcomes import has_improved, is_evaluated, name_words, shows_learning
 from fieldwatch.health.rule import HealthRule
 from fieldwatch.health.thresholds import threshold
 from fieldwatch.health.window import (
@@ -169,7 +169,7 @@ class TermDominates(HealthRule):
     """A regularizer contributes several times more to the total loss than the largest data term.
 
     If no term has the name of a data term, a term counts as a regularizer if it dwarfs all others from the start and
-    does not fall: the others cannot be learned then.
+    does not fall: the others cannot be learned then. A note if held-out results show that they are.
 
     Attributes:
         primary: names of the data terms; all other terms count as regularizers.
@@ -280,7 +280,9 @@ class TermDominates(HealthRule):
             f"term '{term}' dominates: it adds {number(values[at])} to the total, {times:.0f} times the largest other "
             "term, and has not changed since the start."
         )
-        return self.finding(int(series.steps[at]), text, subject=term)
+        # It may train other parameters than those that the result comes from, such as those of a critic.
+        severity: Severity = "note" if shows_learning(history) else "warning"
+        return self.finding(int(series.steps[at]), text, subject=term, severity=severity)
 
     def _regularized(
         self, history: History, name: str, names: Sequence[str], high: NDArray[np.bool_]
