@@ -119,7 +119,10 @@ def robot(folder: Path, seed: int, *, method: str = "ppo", total: int = 120) -> 
         )
 
     with Run(folder, outputs=NO_SINKS) as run:
-        run.track(actor=actor, opt=opt, **({} if method == "reinforce" else {"critic": critic}))
+        if method == "reinforce":
+            run.track(actor=actor, opt=opt)
+        else:
+            run.track(actor=actor, opt=opt, critic=critic)
         run.resume()
         for step in run.steps(total):
             x, way, returns, old, rewards, ends = rollout()

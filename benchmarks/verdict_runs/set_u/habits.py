@@ -128,7 +128,7 @@ def folds(folder: Path, seed: int, *, total: int = 80) -> float:
     gen = torch.Generator().manual_seed(137 * seed + 1)
     x, y = wells(600, gen, 0.3)
     parts = torch.randperm(600, generator=gen).chunk(3)
-    scores = []
+    scores: list[float] = []
     for k in range(3):
         torch.manual_seed(seed + k)
         held = parts[k]
@@ -147,8 +147,9 @@ def folds(folder: Path, seed: int, *, total: int = 80) -> float:
                 step.update(opt)
                 if step.every(20):
                     with torch.no_grad(), run.evaluation("fold"):
-                        error = functional.mse_loss(net(x[held])[:, 0], y[held])
-                        step.record({"val/mse": error})
+                        step.record({"val/mse": float(functional.mse_loss(net(x[held])[:, 0], y[held]))})
+        with torch.no_grad():
+            error = functional.mse_loss(net(x[held])[:, 0], y[held])
         scores.append(float(1 - error / y[held].var()))
     return sum(scores) / 3
 

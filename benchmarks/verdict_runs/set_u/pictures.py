@@ -27,10 +27,11 @@ def astronomer(folder: Path, seed: int, *, total: int = 160) -> float:
     gen = torch.Generator().manual_seed(89 * seed + 1)
     x, y = stars(400, gen)
     xv, yv = stars(100, gen)
-    net = nn.Sequential(
-        nn.Conv2d(1, 12, 3, padding=1), nn.ReLU(), nn.Conv2d(12, 12, 3, padding=1), nn.ReLU(), nn.Conv2d(12, 1, 1)
-    )
-    nn.init.constant_(net[-1].bias, -4.0)
+    net = nn.Sequential(nn.Conv2d(1, 12, 3, padding=1), nn.ReLU(), nn.Conv2d(12, 12, 3, padding=1), nn.ReLU())
+    last = nn.Conv2d(12, 1, 1)
+    net.append(last)
+    if last.bias is not None:
+        nn.init.constant_(last.bias, -4.0)
     opt = torch.optim.AdamW(net.parameters(), lr=5e-3)
 
     def dice(chance: Tensor, truth: Tensor) -> Tensor:
@@ -206,7 +207,10 @@ def toy_shop(
         return score
 
     with Run(folder, outputs=NO_SINKS) as run:
-        run.track(net=net, opt=opt, schedule=schedule, **({"average": average} if trick == "swa" else {}))
+        if trick == "swa":
+            run.track(net=net, opt=opt, schedule=schedule, average=average)
+        else:
+            run.track(net=net, opt=opt, schedule=schedule)
         run.resume()
         for step in run.steps(total):
             i = torch.randint(len(x), (batch,))

@@ -55,7 +55,8 @@ def rainfall(folder: Path, seed: int, *, epochs: int = 20) -> float:
                 step.update(opt)
                 run.end_step()
             with torch.no_grad(), run.evaluation("held-out gauges"):
-                run.record({"val/nll": nll(xv, yv), "val/rmse": (net(xv)[:, 0] - yv).square().mean().sqrt()})
+                deviation = (net(xv)[:, 0] - yv).square().mean().sqrt()
+                run.record({"val/nll": float(nll(xv, yv)), "val/rmse": float(deviation)})
     with torch.no_grad():
         return 1 - float((net(xv)[:, 0] - mv).square().mean() / mv.var())
 
@@ -202,7 +203,7 @@ def seedlings(folder: Path, seed: int, *, kept: str = "best", epochs: int = 60) 
     net = nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Dropout(0.3), nn.Linear(64, 3))
     opt = torch.optim.AdamW(net.parameters(), lr=2e-3, weight_decay=0.1)
     loader = DataLoader(TensorDataset(x, y), batch_size=20, shuffle=True)
-    best = 0.0
+    best = right = 0.0
     state = copy.deepcopy(net.state_dict())
     with Run(folder, outputs=NO_SINKS) as run:
         run.track(net=net, opt=opt)
@@ -219,12 +220,12 @@ def seedlings(folder: Path, seed: int, *, kept: str = "best", epochs: int = 60) 
             net.eval()
             with torch.no_grad(), run.evaluation("validation"):
                 out = net(xv)
-                acc = float((out.argmax(1) == yv).float().mean())
-                run.record({"val/accuracy": acc, "val/loss": functional.cross_entropy(out, yv)})
-                run.record({"train/accuracy": (net(x).argmax(1) == y).float().mean()})
+                right = float((out.argmax(1) == yv).float().mean())
+                run.record({"val/accuracy": right, "val/loss": float(functional.cross_entropy(out, yv))})
+                run.record({"train/accuracy": float((net(x).argmax(1) == y).float().mean())})
             net.train()
-            if acc > best:
-                best = acc
+            if right > best:
+                best = right
                 state = copy.deepcopy(net.state_dict())
     if kept == "best":
         net.load_state_dict(state)

@@ -108,7 +108,10 @@ def twins(folder: Path, seed: int, *, method: str = "simclr", total: int = 250) 
         return score
 
     with Run(folder, outputs=NO_SINKS) as run:
-        run.track(model=model, opt=opt, **({"target": target} if method == "byol" else {}))
+        if method == "byol":
+            run.track(model=model, opt=opt, target=target)
+        else:
+            run.track(model=model, opt=opt)
         run.resume()
         for step in run.steps(total):
             batch = x[torch.randint(len(x), (128,))]
