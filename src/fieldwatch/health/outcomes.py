@@ -433,7 +433,7 @@ def follows_training(name: str, history: History, share: float = 0.5, certain: f
     began, ended = loss_ends(total)
     part = total.values[-max(len(total) // 10, 5) :]
     # The steep fall of the first recordings is no noise.
-    error = noise(part) * (1 / np.sqrt(len(part)) + 1 / np.sqrt(5))
+    error = noise(part) * float(1 / np.sqrt(len(part)) + 1 / np.sqrt(5))
     if not began - ended > certain * error:
         return False
     last = finite_median(history[name].values[-3:])

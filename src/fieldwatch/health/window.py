@@ -267,8 +267,8 @@ def noise(values: NDArray[np.float64]) -> float:
     if len(steps) < 2:
         return 0.0
     low, high = np.quantile(steps, (0.25, 0.75))
-    return float(high - low) / (_QUARTILES * np.sqrt(2))
+    return float(high - low) / _QUARTILES
 
 
-_QUARTILES = 1.349
-"""Distance between the quartiles of a normal distribution, in standard deviations."""
+_QUARTILES = 1.908
+"""Distance between the quartiles of differences of normal numbers, in standard deviations of these."""
