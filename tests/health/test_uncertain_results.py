@@ -56,12 +56,12 @@ def test_only_what_evaluations_show_for_certain_can_be_lost(make, scores, faults
 
 @pytest.mark.parametrize(("start", "follows"), [(2.8, True), (2.1, False)])
 def test_a_steep_start_is_no_noise_of_a_loss(make, rng, start, follows):
-    loss = 2.08 + (start - 2.08) * np.exp(-np.arange(STEPS) / 4) + rng.normal(0, 0.07, STEPS)
+    loss = 2.08 + (start - 2.08) * np.exp(-np.arange(STEPS) / 3) + rng.normal(0, 0.07, STEPS)
     history = ended(make, {"Eval/log_likelihood": [-2.2, -2.21, -2.2, -2.19]}, loss)
     assert outcomes.follows_training("Eval/log_likelihood", history) == follows
 
 
-@pytest.mark.parametrize(("start", "faults"), [(3.0, 0), (1.7, 1)])
+@pytest.mark.parametrize(("start", "faults"), [(2.2, 0), (1.4, 1)])
 def test_a_jump_late_in_a_run_does_not_hide_what_the_loss_has_lost(make, rng, start, faults):
     steps = np.arange(STEPS)
     loss = 1.0 + (start - 1.0) * np.exp(-steps / 25) + 0.8 * (steps > 300) + rng.normal(0, 0.2, STEPS)
