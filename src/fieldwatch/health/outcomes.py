@@ -344,6 +344,11 @@ def gain_over(first: float, last: float, better: Direction) -> float:
     return last - first if better == "higher" else first - last
 
 
+def gains_over_first(values: NDArray[np.float64], better: Direction) -> NDArray[np.float64]:
+    """Return the gain of every evaluation over the first one."""
+    return np.array([gain_over(float(values[0]), float(value), better) for value in values])
+
+
 def first_step(history: History) -> int:
     """Return the step from which on a loop trains: that of the first update if it is recorded, else the first one."""
     updates = [int(history[name].steps[0]) for name in tags.FIRST_UPDATE.parts(history.names()).values()]

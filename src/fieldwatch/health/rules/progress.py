@@ -17,6 +17,7 @@ from fieldwatch.health.outcomes import (
     direction_of,
     follows_training,
     gain_over,
+    gains_over_first,
     has_improved,
     held_out_metrics,
     is_result,
@@ -251,7 +252,7 @@ class NoProgress(HealthRule):
 
     def _gains(self, values: NDArray[np.float64], better: Direction) -> tuple[NDArray[np.float64], float]:
         """Return the gain of each later evaluation over the first one, and the usual gain in the second half."""
-        gains = _gains_over_first(values, better)[1:]
+        gains = gains_over_first(values, better)[1:]
         return gains, float(np.median(gains[len(gains) // 2 :]))
 
     def _became_worse(self, values: NDArray[np.float64], better: Direction, worse: float) -> bool:
@@ -412,7 +413,7 @@ class NoProgress(HealthRule):
 
         So do those of a game of two networks: a single one says nothing about what was learned.
         """
-        gains = _gains_over_first(values, better)
+        gains = gains_over_first(values, better)
         return float(gains[-1]) >= float(gains.max()) and float(gains.min()) < -abs(float(values[0]))
 
     def _never_better(self, rewards: NDArray[np.float64]) -> bool:
@@ -446,11 +447,6 @@ class NoProgress(HealthRule):
         part = max(len(values) // 10, 1)
         spread = float(np.std(values[-part:]))
         return float(np.median(values[:part]) - np.median(values[-part:])) > 5 * spread
-
-
-def _gains_over_first(values: NDArray[np.float64], better: Direction) -> NDArray[np.float64]:
-    """Return the gain of every evaluation over the first one."""
-    return np.array([gain_over(float(values[0]), float(value), better) for value in values])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -506,7 +502,7 @@ class ProgressLost(HealthRule):
                 parts = np.array_split(np.arange(len(values)), self.many // 2)
                 steps = np.array([steps[part[-1]] for part in parts])
                 values = np.array([np.median(values[part]) for part in parts])
-            gains = _gains_over_first(values, better)
+            gains = gains_over_first(values, better)
             best = float(gains.max())
             usual = noise(values)
             if best <= max(self.gain * abs(float(values[0])), usual) or best - gains[-1] <= self.certain * usual:
