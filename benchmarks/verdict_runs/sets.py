@@ -20,6 +20,8 @@ from .set_j import healthy as healthy_j
 from .set_j import plants as plants_j
 from .set_k import healthy as healthy_k
 from .set_k import plants as plants_k
+from .set_l import healthy as healthy_l
+from .set_l import plants as plants_l
 from .set_u import healthy as healthy_u
 
 PLANTS: dict[str, tuple[Plant, ...]] = {
@@ -34,6 +36,7 @@ PLANTS: dict[str, tuple[Plant, ...]] = {
     "i": plants_i.PLANTS,
     "j": plants_j.PLANTS,
     "k": plants_k.PLANTS,
+    "l": plants_l.PLANTS,
     "s": set_s.PLANTS,
     "t": set_t.PLANTS,
     "u": (),
@@ -50,6 +53,7 @@ HEALTHY: dict[str, tuple[Healthy, ...]] = {
     "i": healthy_i.HEALTHY,
     "j": healthy_j.HEALTHY,
     "k": healthy_k.HEALTHY,
+    "l": healthy_l.HEALTHY,
     "s": set_s.HEALTHY,
     "t": set_t.HEALTHY,
     "u": healthy_u.HEALTHY,

@@ -152,6 +152,17 @@ def test_a_healthy_run_of_set_k_is_sound(verdicts, tmp_path):
     assert run.train(tmp_path / "run", 0) >= run.good
 
 
+def test_a_plant_of_set_l_breaks_its_run_and_its_repair_mends_it(verdicts, tmp_path):
+    (plant,) = [plant for plant in verdicts.PLANTS["l"] if plant.name == "bookshop only what was bought"]
+    assert plant.broken(tmp_path / "broken", 0) < plant.good
+    assert plant.repaired(plant.ideal)(tmp_path / "repaired", 0) >= plant.good
+
+
+def test_a_healthy_run_of_set_l_is_sound(verdicts, tmp_path):
+    (run,) = [run for run in verdicts.HEALTHY["l"] if run.name == "luggage rare kinds count more"]
+    assert run.train(tmp_path / "run", 0) >= run.good
+
+
 @pytest.mark.parametrize(
     ("advice", "settings"),
     [

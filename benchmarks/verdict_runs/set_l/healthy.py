@@ -1,0 +1,68 @@
+"""Healthy runs of set l: sound, though many look odd."""
+
+import dataclasses
+
+from verdict_runs.cases import Healthy
+
+from .pipelines import HEALTHY_PIPELINES
+from .plants import (
+    APART,
+    AURORA,
+    BALLADS,
+    BOOKSHOP,
+    BREWERY,
+    BUOYS,
+    CANYON,
+    KETTLE,
+    LAKES,
+    LUGGAGE,
+    PADLOCKS,
+    POTTERY,
+    RAPIDS,
+    SIGNPOSTS,
+    SMOKE,
+    SNOWFLAKES,
+    TURBINES,
+    VISAS,
+)
+
+HEALTHY: tuple[Healthy, ...] = (
+    BREWERY.healthy("brewery with norms, incomplete batches left out", rows=961, norms=True, drop_last=True),
+    BREWERY.healthy("brewery rate falls on a plateau", plateau=True, epochs=30),
+    dataclasses.replace(BREWERY, good=0.4).healthy("brewery bitterness mostly by chance", loss="l1", noise=1.0),
+    BREWERY.healthy("brewery robust, never evaluated", loss="huber", evaluated=0),
+    LUGGAGE.healthy("luggage rare kinds count more", weights="inverse"),
+    LUGGAGE.healthy("luggage sums of four batches", accumulate=4, total=300),
+    LUGGAGE.healthy("luggage a fifth of the features dropped, smoothed labels", drop=0.2, smoothing=0.1),
+    LUGGAGE.healthy("luggage ends when it learns no more", patience=6),
+    BOOKSHOP.healthy("bookshop sparse gradients", optimizer="sparse"),
+    BOOKSHOP.healthy("bookshop one book that was not bought", negatives=1),
+    SIGNPOSTS.healthy("signposts mixed pictures", mixed=0.3),
+    SIGNPOSTS.healthy("signposts trunk computed again, in bfloat16", held="again", half=True),
+    SIGNPOSTS.healthy("signposts one cycle and an average", averaged=True, one_cycle=True, lr=5e-3),
+    dataclasses.replace(SIGNPOSTS, good=0.6).healthy("signposts a third of the names wrong", wrong=0.3),
+    LAKES.healthy("lakes overlap and entropy", loss="both"),
+    LAKES.healthy("lakes with a loss of the coarse scale", deep=0.4),
+    dataclasses.replace(LAKES, good=0.4).healthy("lakes small and rare", rare=True, loss="both", total=400),
+    PADLOCKS.healthy("padlocks moved with their boxes", moved="with boxes"),
+    PADLOCKS.healthy("padlocks two losses of overlap and corners", generalized=1.0),
+    BALLADS.healthy("ballads tied, cosine to zero", tied=True, cosine=True),
+    BALLADS.healthy("ballads ever longer lines", growing=True, total=320),
+    BALLADS.healthy("ballads two shares of a batch in bfloat16", half=True, accumulate=2),
+    TURBINES.healthy("turbines cosine with restarts", restarts=75),
+    TURBINES.healthy("turbines a third of the features dropped", drop=0.3),
+    VISAS.healthy("visas low rank"),
+    VISAS.healthy("visas head first, then all", learns="head", unfrozen=80, lr=3e-3),
+    POTTERY.healthy("pottery divergence warmed up", warm_up=150),
+    SMOKE.healthy("smoke least squares", rule="squares"),
+    SNOWFLAKES.healthy("snowflakes made by an average", average=0.98),
+    SNOWFLAKES.healthy("snowflakes weighed levels", weighed=True),
+    CANYON.healthy("canyon distances cut off", bounded=0.3),
+    CANYON.healthy("canyon cosine to zero, never evaluated", cosine=True, evaluated=0),
+    AURORA.healthy("aurora samples at fixed places", jitter=False),
+    KETTLE.healthy("kettle by L-BFGS", optimizer="lbfgs", lr=1.0, total=60),
+    RAPIDS.healthy("rapids"),
+    BUOYS.healthy("buoys by ReLU, clipped", unit="relu", gain=1.0),
+    APART.healthy("buoys few recordings, split apart"),
+    *HEALTHY_PIPELINES,
+)
