@@ -14,13 +14,13 @@ are), whether the remedy names the flag, line or data to change, and whether the
 applied. The figure of merit is measured on clean data, by the benchmark, and is not part of the record. A healthy run
 that is not "healthy" is a false alarm.
 
-Rules have been tuned on all of these sets but l. Sets a and b have the same faults with other data, models and
-magnitudes. Sets c to l are in other fields, by authors who did not know the rules; each judges the rules before they
-are tuned on it, and what is stored of it is from then: use ``--write`` for a new set only. Set s has results that stand
-still, set t faults that rules learned to tell later. Set u has healthy runs only: before the rules were tuned on it,
-there were 4 false alarms in its first 32 runs and 1 in the other 38. ``python -m verdict_runs.harm --set h`` trains a
-set without asking for verdicts, and says which of its faults do harm. Faults of sets i to l follow reports in public,
-as far as one was found; the ``plants.py`` of j to l also declare which faults need knowledge of what the data mean.
+Rules have been tuned on all of these sets. Sets a and b have the same faults with other data, models and magnitudes.
+Sets c to l are in other fields, by authors who did not know the rules; each judged the rules before they were tuned on
+it, and what is stored of it is from then: use ``--write`` for a new set only. Set s has results that stand still, set t
+faults that rules learned to tell later. Set u has healthy runs only: before the rules were tuned on it, there were 4
+false alarms in its first 32 runs and 1 in the other 38. ``python -m verdict_runs.harm --set h`` trains a set without
+asking for verdicts, and says which of its faults do harm. Faults of sets i to l follow reports in public, as far as one
+was found; the ``plants.py`` of j to l also declare which faults need knowledge of what the data mean.
 Sets k and l have the faults that most people meet, whether or not another set has them, too.
 """
 
