@@ -91,6 +91,15 @@ def test_an_evaluation_that_leaves_eval_mode_is_named_with_its_metric(tmp_path):
         assert fact in finding.message
 
 
+def test_an_evaluation_before_the_first_update_that_leaves_eval_mode_is_named(tmp_path):
+    toy = Loop()
+    toy.before = at(0, evaluate_and_leave(toy.model))
+    assert toy.found(tmp_path) == [("ModeChanged", "warning")]
+    (finding,) = examine(tmp_path, RULES)
+    for fact in ("'model.1', 'model.3'", "before the first update", "'Eval/error'"):
+        assert fact in finding.message
+
+
 def set_train(model):
     return lambda _run, _step: model.train()
 
@@ -132,7 +141,10 @@ def test_norms_in_eval_mode_from_the_start_or_from_some_epoch_on_are_a_choice(tm
 def test_eval_mode_from_the_start_is_a_choice(tmp_path):
     toy = Loop()
     toy.model.eval()
-    assert toy.found(tmp_path) == []
+    assert toy.found(tmp_path / "outside") == []
+    inside = Loop()
+    inside.before = at(0, lambda _run, _step: inside.model.eval())
+    assert inside.found(tmp_path / "inside") == []
 
 
 def test_frozen_norms_that_an_evaluation_switched_to_train_mode_are_named(tmp_path):

@@ -143,6 +143,9 @@ class ModeChanged(HealthRule):
     def _is_fault(self, history: History, event: Mapping[str, Any]) -> bool:
         if _new_phase(history, event["since"], event["first"]):
             return False
+        # Before the first update, a loop may choose its mode; an evaluation that comes first does not mean to.
+        if event["since"] < 0 and not _evaluated(history, -1, int(event["first"])):
+            return False
         # To train mode: an unfrozen module is switched on purpose, one that stays frozen is not.
         if event["to"] == "train":
             return bool(event["frozen"])
@@ -153,7 +156,8 @@ class ModeChanged(HealthRule):
         first = int(event["first"])
         since = int(event["since"])
         what = _names(event["modules"], int(event["count"]))
-        text = f"{what} changed to {event['to']} mode between the updates of steps {since} and {first}"
+        when = f"between the updates of steps {since} and {first}" if since >= 0 else "before the first update"
+        text = f"{what} changed to {event['to']} mode {when}"
         metric = _evaluated(history, since, first)
         text += f", where '{metric}' was recorded" if metric else ""
         if event["to"] == "train":

@@ -91,6 +91,7 @@ class LoopChecks:
         }
         self._forwards.open(modules)
         self._embeddings.open(modules)
+        self._modes.start(modules.values())
 
     def close(self) -> None:
         """Leave the modules as they were."""

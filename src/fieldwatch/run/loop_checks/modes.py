@@ -1,6 +1,6 @@
 """`ModeCheck`: modules whose training mode has changed since the run began."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 from weakref import ref
@@ -48,20 +48,33 @@ class ModeChange:
 class ModeCheck:
     """Compares the modes of all modules that depend on them with those at the first update.
 
+    A tracked module that changed from train to eval mode before the first update is compared with its mode at the
+    start: an evaluation that comes first may have left it so.
+
     Only these modules and the tracked ones are read, so a model without dropout and batch norm costs one flag. A module
     without gradients is not compared: an average of weights or a frozen critic may change its mode at any time.
     """
 
     def __init__(self) -> None:
         self._items: list[_Item] = []
+        self._at_start: list[tuple[nn.Module, dict[int, bool]]] = []
         self._streaks = Streaks()
         self._last_update = -1
+
+    def start(self, modules: Iterable[nn.Module]) -> None:
+        """Note the modes when the training begins."""
+        self._at_start = [(root, {id(each): each.training for each in root.modules()}) for root in modules]
 
     def scan(self, modules: Mapping[str, nn.Module]) -> None:
         """Determine the modules to read again, because a module may have been replaced."""
         known = {
             id(module): mode for item in self._items for module, mode in zip(item.modules, item.modes, strict=True)
         }
+        for root, modes in self._at_start:
+            if modes[id(root)] and not root.training:
+                known |= modes
+        # Only the modes at the first update are compared with those at the start.
+        self._at_start = []
         old = self._items
         self._items = [_Item(name, module, known) for name, module in modules.items()]
         # The old modules must live until here, so that no new one has the id of an old one.
