@@ -158,6 +158,14 @@ VARIANTS = [
         words=("a linear model", "95%", "held-out", "filling of gaps"),
     ),
     Case(
+        rule=chance.TrainingGap(),
+        # The held-out error falls as well, but much of it stays.
+        fault=squares(0.2, val__unexplained=[0.9, 0.5, 0.45, 0.45]),
+        healthy=squares(0.2, val__unexplained=[0.9, 0.5, 0.3, 0.2]),
+        subject="val/unexplained",
+        words=("explains", "held-out data gain far less", "regularize"),
+    ),
+    Case(
         rule=evaluations.EvaluationInput(),
         fault=drifting(0.12),
         healthy=drifting(0.25),

@@ -30,6 +30,7 @@ RNG = np.random.default_rng(5)
 FALLING = 2.3 * np.exp(-np.arange(STEPS) / 60) + 0.1
 FLAT = np.full(STEPS, 2.3)
 DONE = {"val/loss": np.array([1.2, 0.6, 0.3, 0.2])}
+SLOW = {"val/error": np.array([26.0, 16.0, 15.0, 18.0])}
 MEMORIZED = {"val/loss": np.array([2.2, 2.4, 2.9, 3.5])}
 
 
@@ -400,6 +401,15 @@ CASES = [
         words=("4,000 times larger", "Normalize"),
     ),
     Case(
+        rule=batches.InputScale(),
+        # The error falls, but by less than a half.
+        fault=forward(results=SLOW, input_ratio=np.full(40, 4e3), **SCALED),
+        healthy=forward(results=SLOW, input_ratio=np.full(40, 3.0), **SCALED),
+        severity="warning",
+        subject="net",
+        words=("4,000 times larger", "Normalize"),
+    ),
+    Case(
         rule=batches.NoDiversity(),
         fault=forward(results=STILL, output_share=np.full(40, 1e-4), output_spread=np.full(40, 0.02)),
         healthy=forward(results=STILL, output_share=np.full(40, 0.4), output_spread=np.full(40, 0.9)),
@@ -605,6 +615,15 @@ CASES = [
         severity="warning",
         subject="net",
         words=("one column", "leak", "feature"),
+    ),
+    Case(
+        rule=objectives.TargetAmongInputs(),
+        # Held-out data leak as well, so that their result is good.
+        fault=forward(results=DONE, targets_given=np.ones(1)),
+        healthy=forward(results=DONE, targets_given=np.full(1, 0.5)),
+        severity="warning",
+        subject="net",
+        words=("are its targets", "nothing to predict", "window"),
     ),
     Case(
         rule=chance.TrainingGap(),

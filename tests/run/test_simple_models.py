@@ -40,6 +40,19 @@ def test_a_linear_model_finds_linear_targets():
     assert scores["simple_count"] > 100
 
 
+def test_targets_that_are_columns_of_the_inputs_are_given():
+    inputs = normal()
+    # In another unit, as after a normalization of its own.
+    assert measured(inputs, 3 * inputs[:, 2:5] + 1, functional.mse_loss)["targets_given"] == 1
+    assert measured(inputs, inputs[:, 2:5] + 1e-3 * normal()[:, :3], functional.mse_loss)["targets_given"] == 0
+    assert measured(inputs, inputs @ MIX, functional.mse_loss)["targets_given"] == 0
+
+
+def test_what_restores_its_input_is_given_nothing():
+    inputs = normal()
+    assert "targets_given" not in measured(inputs, inputs, functional.mse_loss, outputs=6)
+
+
 def test_neighbors_find_targets_that_are_not_linear():
     inputs = torch.rand(512, 2, generator=GENERATOR)
     targets = (9 * inputs).sin().prod(dim=1, keepdim=True)

@@ -76,6 +76,7 @@ _LOWER = frozenset(
         *("nll", "perplexity", "wer", "cer"),
         *("lpips", "fid", "chamfer"),
         *("err", "errors", "distance", "deviation", "residual", "degrees", "mape", "smape", "crps", "regret", "misses"),
+        "unexplained",
         *("nrmse", "rmsle", "medae", "nme", "mpjpe", "ate", "rpe", "mcd", "der", "eer", "fpr", "fnr", "kid", "fvd"),
         *("logloss", "hamming", "collisions", "crashes", "violation"),
         *("ppl", "bpc", "bpd", "brier", "ece", "mmd", "wasserstein", "emd", "epe", "violations", "mistakes"),

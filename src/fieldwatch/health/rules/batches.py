@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from fieldwatch.base import number, percent
 from fieldwatch.health.finding import Finding, Severity
-from fieldwatch.health.outcomes import has_improved, has_rewards, is_evaluated, single_loss
+from fieldwatch.health.outcomes import has_improved, has_rewards, held_out_metrics, is_evaluated, single_loss
 from fieldwatch.health.places import loaders
 from fieldwatch.health.rule import HealthRule
 from fieldwatch.health.rules.poor_results import ends_poorly, is_good, learned_by_heart
@@ -435,7 +435,7 @@ class BatchOfOne(HealthRule):
 class InputScale(HealthRule):
     """A column of a module's input has a far larger scale than the others, or all have: the input is not normalized.
 
-    A warning if the result is poor at the end, otherwise a note.
+    A warning if the result is poor at the end or held-out errors have not halved, otherwise a note.
     """
 
     severity: ClassVar[Severity] = "note"
@@ -456,6 +456,8 @@ class InputScale(HealthRule):
         10.0, unit="times the standard deviation", reason="the mean of inputs hides their differences"
     )
     count: int = threshold(8, unit="recordings", reason="single batches may hold an extreme sample")
+    left: float = threshold(0.5, unit="times the first held-out error", reason="what is learned well leaves less")
+    evaluations: int = threshold(4, unit="evaluations", reason="whose second half is more than the last one")
     remedy: ClassVar[str] = (
         "Normalize the inputs: subtract the mean of each feature (column, channel) and divide by its standard "
         "deviation, both from the training data, or take logarithms of features with heavy tails; check the units of "
@@ -483,8 +485,18 @@ class InputScale(HealthRule):
                 what = f"the input of '{item}' has mean {number(center, 3)} and varies by {number(spread, 2)} only"
             else:
                 continue
-            severity: Severity = "warning" if ends_poorly(history) else "note"
+            severity: Severity = "warning" if ends_poorly(history) or self._learns_little(history) else "note"
             text = f"{what}: it is not normalized (units, scale), and a part of its information hardly counts."
             step = history.step if severity == "warning" else int(ratios.steps[self.count - 1])
             found.append(self.finding(step, text, subject=item, severity=severity))
         return tuple(found)
+
+    def _learns_little(self, history: History) -> bool:
+        """Return whether there are held-out errors, and none has halved in the second half of the run."""
+        errors = [
+            history[name].values
+            for name, better in held_out_metrics(history).items()
+            if better == "lower" and len(history[name]) >= self.evaluations
+        ]
+        left = [finite_median(values[len(values) // 2 :]) / max(abs(float(values[0])), 1e-30) for values in errors]
+        return finished(history) and bool(left) and min(left) > self.left

@@ -386,9 +386,11 @@ class TrainingGap(HealthRule):
                     unseen = 1 - (last if "mse" in words else last**2) / variance
                 elif words & {"r2", "explained", "skill", "nse"}:
                     unseen = last
+                elif "unexplained" in words:
+                    unseen = 1 - last
                 first = float(values[0])
                 # An error in other units than the loss falls with it.
-                learned = better == "lower" and last < self.fallen * first
+                learned = better == "lower" and "unexplained" not in words and last < self.fallen * first
                 apart = unseen is not None and not learned and explained - unseen > self.share
                 if unseen is not None and apart and not (better == "higher" and self._rises_with(values, explained)):
                     text = (

@@ -417,20 +417,39 @@ class InvertedWeights(HealthRule):
 
 @dataclass(frozen=True, kw_only=True)
 class TargetAmongInputs(HealthRule):
-    """A module passes on one column of its input, and held-out data gain far less: the target is among the inputs."""
+    """The targets are among the inputs of a module.
 
+    Either columns of the input are the targets, but for a unit: then held-out data do not show it, since theirs leak as
+    well. Or the module passes on one column of its input, and held-out data gain far less.
+    """
+
+    given: float = threshold(0.9, unit="fraction of the targets' columns", reason="some may be given on purpose")
     correlation: float = threshold(
         0.99, unit="correlation of output and input column", reason="higher than features that merely help"
     )
     remedy: ClassVar[str] = (
         "Look for a feature (column) of the training inputs that holds the target or is computed from it, and drop it: "
-        "it leaks the answer and is missing or different in new data. Compute features on the training split only."
+        "it leaks the answer and is missing or different in new data. Compute features on the training split only, and "
+        "let a window of a series end before what it foretells begins."
     )
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
         """Return, at the end of the run, one finding per module."""
         if not finished(history):
             return ()
+        return (*self._given(history), *self._passed_on(history))
+
+    def _given(self, history: History) -> Iterator[Finding]:
+        for item, name in tags.TARGETS_GIVEN.parts(history.names()).items():
+            series = history[name]
+            if series.values[-1] >= self.given:
+                text = (
+                    f"columns of the input of '{item}' are its targets, but for a unit: there is nothing to predict, in "
+                    "training and wherever else the input is made in this way, and the answer will be missing in use."
+                )
+                yield self.finding(int(series.steps[-1]), text, subject=item)
+
+    def _passed_on(self, history: History) -> tuple[Finding, ...]:
         poor = ends_poorly(history) or falls_short(history)
         others = {finding.subject for finding in EvaluationOutput()(history)}
         found: list[Finding] = []

@@ -26,6 +26,8 @@ _MOST_OUTPUTS = 64
 _NEIGHBORS = 5
 _RIDGE = 1e-2
 """Weight of the squared coefficients of the linear model, times the number of samples."""
+_EQUAL = 1e-9
+"""Share of a target's variance that a column leaves unexplained at most if both are equal but for rounding."""
 _SAME = 1e-6
 """Mean squared distance, in deviations, of inputs that count as the same sample."""
 
@@ -125,6 +127,9 @@ def _judge(
     number = fresh.sum()
     found = {tags.SIMPLE_COUNT.tag(name): number}
     targets = made - error
+    # What restores its input, such as an autoencoder, has the same columns; MPS lacks the precision.
+    if targets.shape[1] < inputs.shape[1] and targets.device.type != "mps":
+        found[tags.TARGETS_GIVEN.tag(name)] = _given(inputs, targets)
     linear = _linear(known, targets[0::2], asked)
     close = targets[0::2][order].mean(dim=1)
     found[tags.LINEAR_EXPLAINED.tag(name)] = _explained(linear, targets[1::2], fresh)
@@ -139,6 +144,19 @@ def _judge(
         found[tags.LINEAR_HITS.tag(name)] = _share(scores.argmax(dim=1) == right, fresh)
         found[tags.NEAREST_HITS.tag(name)] = _share(votes.argmax(dim=1) == right, fresh)
     return found
+
+
+def _given(inputs: Float[Tensor, "samples columns"], targets: Float[Tensor, "samples outputs"]) -> Float[Tensor, ""]:
+    """Return the share of the columns of the targets that are columns of the inputs, whatever their unit."""
+    given, wanted = (_standardized(each.double()) for each in (inputs, targets))
+    correlation = (given.T @ wanted / len(inputs)).abs().amax(dim=0)
+    return (1 - correlation.square() < _EQUAL).float().mean()
+
+
+def _standardized(values: Float[Tensor, "samples columns"]) -> Float[Tensor, "samples columns"]:
+    """Return values with mean 0 and deviation 1 in each column; a constant column is 0."""
+    deviation, mean = torch.std_mean(values, dim=0, correction=0)
+    return (values - mean) / deviation.clamp_min(1e-30)
 
 
 def _linear(
