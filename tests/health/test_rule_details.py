@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from fieldwatch.health import outcomes, window
+from fieldwatch.health.outcomes import held_out_metrics
 from fieldwatch.health.rules import (
     finite,
     gradients,
@@ -484,3 +485,10 @@ def test_the_errors_of_a_value_network_may_swing(make):
     columns = {"Loss/total": swinging, "Gradients/update_ratio_net": np.full(2400, 1e-3)}
     assert len(losses.LossOscillating()(make(columns))) == 1
     assert losses.LossOscillating()(make({**columns, "Rollout/return": np.linspace(0, 1, 2400)})) == ()
+
+
+def test_a_baseline_is_no_result(make):
+    """It is a result of the data, not of the run."""
+    scores = {"Test/psnr": np.linspace(12, 20, 5), "Baseline/Test/psnr": np.full(5, 16.7)}
+    history = make({"Loss/total": np.linspace(1, 0.1, 500)}, (scores, {"first": 99, "stride": 100}))
+    assert list(held_out_metrics(history)) == ["Test/psnr"]

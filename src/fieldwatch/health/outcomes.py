@@ -301,8 +301,9 @@ def held_out_metrics(history: History) -> dict[str, Direction]:
     records it at few steps only, as an evaluation does (``Rollout/return``).
     """
     names = [name for name in history.names() if is_held_out(name) or is_rare(name, history)]
-    # A gap between training and held-out data grows with any training, and is no result.
+    # A gap between training and held-out data grows with any training, and is no result; nor is a baseline.
     names = [name for name in names if not is_training(name) and not name_words(name) & _DIFFERENCES]
+    names = [name for name in names if tags.BASELINE.part(name) is None]
     return {name: better for name in names if (better := direction_of(name, history))}
 
 

@@ -7,7 +7,7 @@ import pytest
 from fieldwatch.recon.commands.doctor_settings import setting_findings
 from fieldwatch.recon.commands.normals.job import MAGNITUDES as OF_NORMALS
 from fieldwatch.recon.commands.normals.job import inactive_parts, stage_findings
-from fieldwatch.recon.commands.splats.job import MAGNITUDES
+from fieldwatch.recon.commands.splats.job import MAGNITUDES, low_cap
 from fieldwatch.recon.pipelines.normals import PRESETS as NORMALS
 from fieldwatch.recon.pipelines.splats import PRESETS
 
@@ -90,3 +90,13 @@ def test_wrong_poses_that_nothing_corrects_are_named(changes, certain):
 @pytest.mark.parametrize("name", NORMALS)
 def test_no_preset_leaves_out_a_part(name):
     assert inactive_parts(NORMALS[name]()) == []
+
+
+@pytest.mark.parametrize(
+    ("cap", "points", "certain"),
+    [(40, 400, False), (40, 5000, True), (50_000, 200_000, None), (None, 5000, None), (1000, 0, None)],
+)
+def test_a_limit_that_leaves_out_most_points_is_named(cap, points, certain):
+    found = low_cap(cap, points)
+    assert [finding.certain for finding in found] == ([] if certain is None else [certain])
+    assert all("--growth-cap" in finding.message for finding in found)

@@ -129,9 +129,7 @@ def better_earlier_run(folder: Path) -> dict[str, Any] | None:
 def _gaps(history: History, earlier: History) -> Iterator[_Gap]:
     """Yield how far each result that both runs have is behind the earlier one; the training loss if they have none."""
     directions = held_out_metrics(history)
-    # A baseline without training is a result of the data, not of the run.
-    named = [name for name in held_out_metrics(earlier) if tags.BASELINE.part(name) is None]
-    shared = [name for name in named if name in directions]
+    shared = [name for name in held_out_metrics(earlier) if name in directions]
     for name in shared:
         then = _until(earlier[name], history.step)
         if len(then):

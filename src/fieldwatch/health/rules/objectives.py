@@ -444,8 +444,8 @@ class TargetAmongInputs(HealthRule):
             series = history[name]
             if series.values[-1] >= self.given:
                 text = (
-                    f"columns of the input of '{item}' are its targets, but for a unit: there is nothing to predict, in "
-                    "training and wherever else the input is made in this way, and the answer will be missing in use."
+                    f"columns of the input of '{item}' are its targets, but for a unit: there is nothing to predict, "
+                    "in training and wherever else the input is made in this way, and the answer is missing in use."
                 )
                 yield self.finding(int(series.steps[-1]), text, subject=item)
 

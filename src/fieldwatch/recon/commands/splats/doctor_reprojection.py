@@ -357,8 +357,9 @@ def _unlike(usual: float, count: int) -> Iterator[DataFinding]:
                 f"the {count} photos hardly have the colors of the points that they observe (correlation {usual:.2f}): "
                 "something covers or moves in the photos, or they are not those of the model."
             ),
-            remedy="Mask what moves or occludes the scene (people, cars; a masks folder), exclude such photos, or use "
-            "the photos with which the model was made.",
+            remedy="Use the photos with which the model was made: files that were renamed or sorted anew stand at the "
+            "poses of others. If they are the right ones, mask what moves or occludes the scene (people, cars; a masks "
+            "folder), or exclude such photos.",
         )
 
 

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from fieldwatch.cli.kit import DataFinding
 from fieldwatch.pipeline import Job, Outcome, RunChoices
-from fieldwatch.recon.commands.doctor_settings import setting_findings
+from fieldwatch.recon.commands.doctor_settings import CERTAIN, FAR, SETTING, setting_findings
 from fieldwatch.recon.commands.splats.doctor_photos import check_scene
 from fieldwatch.recon.commands.splats.doctor_point_colors import COLOR_OF_PHOTOS
 from fieldwatch.recon.commands.view.splats_window import OnStepEnd, splats_window
@@ -89,7 +89,29 @@ def check(config: SplatsConfig, scene: Scene, preset: SplatsConfig | None) -> tu
     about_data = tuple(each for each in about_data if each.name != COLOR_OF_PHOTOS or not config.exposure)
     # The thresholds and the interval of 3DGS and AbsGS.
     instead = {"growth_pull": 2e-4 if config.growth_options.growth_gradient == "signed" else 1e-3, "reset_every": 3000}
-    return (*about_data, *setting_findings(config, preset, MAGNITUDES, instead=instead))
+    settings = setting_findings(config, preset, MAGNITUDES, instead=instead)
+    return (*about_data, *low_cap(config.growth_options.growth_cap, len(scene.photos.points)), *settings)
+
+
+def low_cap(cap: int | None, points: int) -> list[DataFinding]:
+    """Return a warning if the limit of the Gaussians leaves out most of the points that training starts from.
+
+    Args:
+        cap: maximum number of Gaussians; None for no limit.
+        points: number of points of the scene.
+    """
+    if cap is None or points < FAR * cap:
+        return []
+    message = f"--growth-cap {cap:,} leaves out {points - cap:,} of the {points:,} points that training starts from."
+    return [
+        DataFinding(
+            name=f"{SETTING} --growth-cap",
+            severity="warning",
+            message=message,
+            remedy=f"Use --growth-cap {points} or more Gaussians, or leave the flag out.",
+            certain=points >= CERTAIN * cap,
+        )
+    ]
 
 
 def _train(
