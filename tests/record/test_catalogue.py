@@ -1,6 +1,6 @@
 import pytest
 
-from fieldwatch.record import TOOLKIT, Catalogue, Metric
+from fieldwatch.record import TOOLKIT, Catalogue, Metric, tags
 from fieldwatch.record.catalogue import DuplicateMetric, UndeclaredMetric
 from fieldwatch.record.charts import Chart, Layout, Margin, Tab, default_layout
 from fieldwatch.record.metric import visible_columns
@@ -72,6 +72,14 @@ def test_toolkit_covers_the_tags_of_the_contract():
     )
     assert all(tag in TOOLKIT for tag in tags.split())
     assert visible_columns(tags.split())[-1] == "LearningRate/g"
+
+
+def test_everything_that_is_measured_at_a_module_is_declared():
+    """A run refuses metrics that nobody has declared."""
+    families = [each for each in vars(tags).values() if isinstance(each, tags.Family)]
+    names = [name for family in families if (name := family.tag("net")).startswith(f"{tags.FORWARD}/")]
+    assert len(names) > 40
+    assert [name for name in names if TOOLKIT.find(name) is None] == []
 
 
 def test_default_layout_groups_by_path():

@@ -9,6 +9,7 @@ import pytest
 from fieldwatch import recon
 
 PACKAGE = Path(recon.__file__).parent
+NORMALS = "--views 4 --size 32 --steps 30 --no-doctor --rebuilds 0 --rollbacks 0".split()
 SPLATS = "-r none --coarse-iterations 1000 --schedule-scale 0.02".split()
 
 
@@ -16,12 +17,13 @@ SPLATS = "-r none --coarse-iterations 1000 --schedule-scale 0.02".split()
 def overflowing(frames, photos, tiny, small):
     """Words that begin a training whose rate is so high that values overflow within a few steps."""
     return {
+        "normals": ["normals", *NORMALS, "--lr", "1e30"],
         "splats": ["splats", "--data", photos, *small, *SPLATS, "--lr-scales", "1e4"],
         "video": ["video", "--data", frames, *tiny, "--epochs", "3", "--lr", "1e20"],
     }
 
 
-@pytest.mark.parametrize("pipeline", ["splats", "video"])
+@pytest.mark.parametrize("pipeline", ["normals", "splats", "video"])
 def test_the_operation_that_overflows_is_named_with_its_line(pipeline, overflowing, tmp_path, finish):
     folder = tmp_path / "run"
     code, out, errors = finish("train", *overflowing[pipeline], "--out", folder)

@@ -94,6 +94,11 @@ FORWARD = (
         for score, what in (("hits", "Fraction of the classes found"), ("explained", "Share of the variance explained"))
     ),
     Metric(
+        name="Forward/<module>_targets_given",
+        unit="fraction",
+        meaning="Fraction of the columns of the targets that are columns of the input, in the first batches.",
+    ),
+    Metric(
         name="Forward/<module>_copied_input",
         unit="",
         meaning="Largest correlation of a single output with one column of the inputs; near 1 if the module passes on "
