@@ -95,7 +95,7 @@ FORWARD = (
     ),
     Metric(
         name="Forward/<module>_targets_given",
-        unit="fraction",
+        unit="",
         meaning="Fraction of the columns of the targets that are columns of the input, in the first batches.",
     ),
     Metric(
