@@ -93,7 +93,7 @@ class LosesToSimpleModel(HealthRule):
             ]
             # Four measured batches give less than hundreds of losses.
             of_losses = variance_explained_by_loss(history, item)
-            own = max([explained, *held_out, *([] if of_losses is None else [of_losses])])
+            own = max(explained, explained if of_losses is None else of_losses, *held_out)
             if value - own > self.margin:
                 text = (
                     f"{what} fitted to some hundred samples of the training explains {percent(value, 0)} of the "
