@@ -122,7 +122,8 @@ def test_outputs_for_one_answer_differ_by_less_than_those_for_both(make, share, 
 
 @pytest.mark.parametrize(("late", "faults"), [(0.1, 0), (0.5, 1)])
 def test_what_a_module_explains_is_known_from_all_losses_of_the_end(make, late, faults):
-    loss = np.where(np.arange(STEPS) < 100, 1.0, late)
+    loss = np.full(STEPS, late)
+    loss[:100] = 1.0
     # The last batches that were measured are hard ones.
     loss[560::16] = 0.5
     squares = loss[::16]
@@ -142,7 +143,8 @@ def test_what_a_module_explains_is_known_from_all_losses_of_the_end(make, late, 
 def test_an_error_that_rises_while_the_loss_stands_still_is_not_overfitted(make, fallen, faults):
     steps = np.arange(STEPS)
     noise = 0.02 * np.where(steps % 2, 1, -1)
-    loss = np.where(steps < 20, 1.0, 0.2) + noise - fallen * (steps > 300)
+    loss = np.full(STEPS, 0.2) + noise - fallen * (steps > 300)
+    loss[:20] = 1.0
     history = ended(make, {"eval/distance": [0.031, 0.017, 0.011, 0.0154, 0.0148]}, loss)
     assert len(results.HeldOutGap()(history)) == faults
 
