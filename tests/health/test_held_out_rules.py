@@ -296,6 +296,9 @@ def test_a_huber_loss_is_one_of_squares_once_its_errors_are_small(make):
         ("PSNR/left_out", "higher"),
         ("R2/wheat", "higher"),
         ("Eval/meters_off", "lower"),
+        ("val/within_1.5_px", "higher"),
+        ("val/within_two_pixels", "higher"),
+        ("val/correct_off_by_px", "lower"),
         ("Eval/PSNR_Stats/val_min", None),
     ],
 )

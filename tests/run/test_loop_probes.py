@@ -9,6 +9,7 @@ from torch.nn import functional
 
 from fieldwatch import Outputs, Run, Saving, Terms, read_history
 from fieldwatch.run.loop_checks.second_forward import ask_again, inline_dropout
+from fieldwatch.run.loop_checks.seen_samples import SeenSamples
 
 GENERATOR = torch.Generator().manual_seed(0)
 INPUTS = torch.randn(96, 6, generator=GENERATOR)
@@ -127,6 +128,20 @@ def test_samples_that_are_mixed_within_a_batch_are_found():
 def test_samples_of_the_training_are_known_in_evaluations(tmp_path, rows, share):
     history = loop(tmp_path, nn.Linear(6, 1), evaluate=error(rows))
     assert history["Forward/model_evaluation_seen"].values[-1] == pytest.approx(share, abs=0.05)
+
+
+@pytest.mark.parametrize(("known", "share"), [(True, 1.0), (False, 0.0)])
+def test_short_sequences_that_agree_in_some_columns_are_not_the_same(known, share):
+    """Most of a padded table is 0: of one column in four, many sequences have the same."""
+    generator = torch.Generator().manual_seed(4)
+    tokens = torch.nn.functional.one_hot(torch.randint(6, (160, 8), generator=generator), 6).float()
+    padded = torch.cat([tokens, torch.zeros(160, 40, 6)], dim=1)
+    samples = SeenSamples()
+    for batch in padded[:96].split(32):
+        samples.note(batch)
+    seen = samples.share(padded[:32] if known else padded[128:])
+    assert seen is not None
+    assert float(seen) == pytest.approx(share, abs=0.05)
 
 
 @pytest.mark.parametrize(("kind", "share"), [(torch.bfloat16, 1.0), (torch.float32, 0.0)])

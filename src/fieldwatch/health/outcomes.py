@@ -86,6 +86,8 @@ _LOWER = frozenset(
         *("meters", "km", "cm", "mm", "pixels", "px", "voxels", "dollars", "euros", "cents", "nats", "bits"),
     }
 )
+_BOUND = re.compile(r"within[^a-z0-9/]*(?:[0-9]|(?:an?|one|two|three|half)[^a-z/])[^/]*")
+"""A bound in the name of a metric, which is the share of the samples that keep it."""
 _SPREADS = frozenset(("std", "stddev", "stdev", "variance", "iqr"))
 """Words in the names of metrics that say how far scores differ, not how good they are."""
 _EXTREMES = frozenset(("min", "max"))
@@ -95,6 +97,10 @@ _DIFFERENCES = frozenset(("gap",))
 _PAIRS = frozenset(("cindex", "crossentropy", "winrate", "fscore", "logloss"))
 ACCURACIES = frozenset(("accuracy", "acc", "right", "correct", "hit", "hits", "top1"))
 """Words in the names of metrics that count right answers."""
+_OTHER_ACCURACY = frozenset(
+    ("balanced", "macro", "mean", "worst", "sequence", "exact", "word", "words", "whole", "min")
+)
+"""Words of accuracies that do not give each sample and each answer the same weight."""
 _CENTERED = (
     *("explained", "r2", "correlation", "corr", "spearman", "pearson", "kendall", "kappa", "mcc"),
     # Skill scores are improvements on a reference, as a fraction of its error (Nash and Sutcliffe: of the mean).
@@ -147,8 +153,9 @@ def direction_of(name: str, history: History) -> Direction | None:
     if words & _DIFFERENCES:
         return "lower"
     if words & _HIGHER and words & _LOWER:
-        # The last word says what it is: dice_loss is a loss, error_correlation a correlation.
-        known = [word for word in WORDS.findall(name.lower()) if word in _HIGHER | _LOWER]
+        # The last word says what it is: dice_loss is a loss, error_correlation a correlation. The unit of a bound
+        # (within_1.5_px) says nothing.
+        known = [word for word in WORDS.findall(_BOUND.sub("within", name.lower())) if word in _HIGHER | _LOWER]
         return "higher" if known[-1] in _HIGHER else "lower"
     if words & _HIGHER:
         return "higher"
@@ -357,6 +364,27 @@ def first_step(history: History) -> int:
     return max(min(updates, default=0), history.first, 0)
 
 
+def fall_from_guess(history: History, bound: float = CLASS_SUM_BOUND) -> float | None:
+    """Return how far the only classifier of a run has got below the loss of a guess at the end, as a fraction of it.
+
+    A model that is trained already begins far below a guess, and so does one whose first update has learned most.
+
+    Args:
+        history: record of the run.
+        bound: largest sum of a gradient over the classes that counts as 0.
+
+    Returns:
+        1 for certain and right answers, 0 for those of a guess; None if there is not exactly one classifier.
+    """
+    items = list(classifiers(history, bound))
+    names = [family.tag(item) for item in items for family in (tags.IMPLIED_LOSS, tags.TARGET_ENTROPY)]
+    if len(items) != 1 or any(name not in history for name in names):
+        return None
+    implied, entropies = (history[name] for name in names)
+    entropy = float(entropies.values[-1])
+    return 1 - late(implied) / entropy if entropy > 0 else None
+
+
 def loss_reduction(history: History, *, head: int = 5, share: float = 0.1) -> float | None:
     """Return the relative fall of the loss from its first to its last recordings; None if it has no meaning."""
     if tags.TOTAL not in history:
@@ -382,13 +410,20 @@ def loss_ends(loss: Series) -> tuple[float, float]:
     return finite_median(loss.start.values[:5]), finite_median(values[-max(len(values) // 10, 5) :])
 
 
+def is_plain_accuracy(name: str) -> bool:
+    """Return whether a metric is the share of right answers among all samples."""
+    words = name_words(name)
+    return bool(words & {"accuracy", "acc"}) and not words & _OTHER_ACCURACY
+
+
 def implied_accuracy_gap(history: History, name: str, loss: float) -> float:
     """Return by how much a held-out accuracy is below the one that a training loss implies; 0 for other metrics.
 
-    A cross-entropy of L means that the right answers have a mean probability of at least exp(-L) (Jensen).
+    A cross-entropy of L means that the right answers have a mean probability of at least exp(-L) (Jensen). That says
+    nothing of an accuracy that is averaged over the classes: rare ones hardly count in the loss.
     """
     terms = {word for term in tags.COMPONENT.parts(history.names()) for word in WORDS.findall(term.lower())}
-    if not core_words(name) & {"accuracy", "acc"} or not terms & _CROSS_ENTROPY:
+    if not core_words(name) & {"accuracy", "acc"} or not is_plain_accuracy(name) or not terms & _CROSS_ENTROPY:
         return 0.0
     last = float(history[name].values[-1])
     scale = 100.0 if float(np.nanmax(history[name].values)) > 1 else 1.0

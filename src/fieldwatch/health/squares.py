@@ -40,6 +40,28 @@ def explained_variance(history: History, item: str) -> float | None:
     return None if found is None else 1 - found[0] / found[1]
 
 
+def variance_explained_by_loss(history: History, item: str) -> float | None:
+    """Return the share of the targets' variance that a module explained, from the losses of the last tenth of the run.
+
+    The loss is recorded at every step, the targets are measured at some only: those of the second half count.
+
+    Args:
+        history: record of the run.
+        item: name of a tracked module.
+
+    Returns:
+        1 for a perfect prediction, 0 for the mean of the targets; None if the loss is no mean of squares.
+    """
+    found = squares_term(history, item)
+    variances = None if found is None else _target_variances(history, item, found[1])
+    if found is None or variances is None:
+        return None
+    loss = found[0].values
+    late = loss[-max(len(loss) // 10, 5) :]
+    variance = finite_median(variances[len(variances) // 2 :])
+    return 1 - float(np.nanmean(late)) / variance if variance > 0 and np.isfinite(late).any() else None
+
+
 def squares_factor(history: History, item: str) -> float | None:
     """Return the factor between the mean of a module's squared errors and the loss; None if it is no loss of squares.
 
@@ -87,19 +109,36 @@ def _factor_of_squares(loss: Series, square: Series) -> float | None:
 
 def _squares(history: History, item: str) -> tuple[float, float] | None:
     """Return the mean squared error and the variance of the targets at the last steps."""
-    families = (tags.ERROR_SQUARE, tags.ERROR_VARIANCE, tags.ERROR_COVARIANCE, tags.OUTPUT_VARIANCE)
-    names = [family.tag(item) for family in families]
     scale = squares_factor(history, item)
-    if scale is None or any(name not in history for name in names):
+    variances = None if scale is None else _target_variances(history, item, scale)
+    if scale is None or variances is None:
         return None
-    # The targets are outputs minus errors; errors are scaled by the root of the factor.
-    root = np.sqrt(scale)
-    error, covariance, variance = (history[name].values[-4:] for name in names[1:])
-    spread = finite_median(variance - 2 * root * covariance + scale * error)
+    spread = finite_median(variances[-4:])
+    error, variance = (
+        finite_median(history[family.tag(item)].values[-4:]) for family in (tags.ERROR_VARIANCE, tags.OUTPUT_VARIANCE)
+    )
     # Targets without any spread are another fault, or rounding.
-    if spread <= 1e-9 * max(finite_median(variance), finite_median(scale * error), 1e-30):
+    if spread <= 1e-9 * max(variance, scale * error, 1e-30):
         return None
-    return finite_median(scale * history[names[0]].values[-4:]), spread
+    return finite_median(scale * history[tags.ERROR_SQUARE.tag(item)].values[-4:]), spread
+
+
+def _target_variances(history: History, item: str, scale: float) -> NDArray[np.float64] | None:
+    """Return the variance of a module's targets at each measured step; None if something was not measured.
+
+    The targets are outputs minus errors.
+
+    Args:
+        history: record of the run.
+        item: name of a tracked module.
+        scale: factor between the mean of the squared errors and the loss.
+    """
+    families = (tags.ERROR_VARIANCE, tags.ERROR_COVARIANCE, tags.OUTPUT_VARIANCE)
+    names = [family.tag(item) for family in families]
+    if any(name not in history for name in names):
+        return None
+    error, covariance, variance = (history[name].values for name in names)
+    return variance - 2 * np.sqrt(scale) * covariance + scale * error
 
 
 def _late_factor(factor: NDArray[np.float64], loss: NDArray[np.float64]) -> float | None:

@@ -22,6 +22,7 @@ from fieldwatch.health.outcomes import (
     is_rare,
     is_training,
     loss_ends,
+    mean_until,
     name_words,
     single_loss,
     whole,
@@ -242,12 +243,16 @@ class RowsNeverTrained(HealthRule):
 class PerfectFromStart(HealthRule):
     """A held-out fraction is exactly 1 at all evaluations, although the training loss says that much is unlearned.
 
-    What a pretrained model has learned before the first step counts: its first loss is far below that of a guess.
+    What a pretrained model has learned before the first step counts: its first loss is far below that of a guess. So
+    does what was learned before the first evaluation: the loss of a contrast has a floor far above 0.
     """
 
     count: int = threshold(3, unit="evaluations", reason="a single one may be of few samples")
     left: float = threshold(
         0.4, unit="fraction of the first loss, or of that of a guess", reason="at the end: most of it is not learned"
+    )
+    learned: float = threshold(
+        0.3, unit="fraction of the first loss", reason="a lasting fall by the first evaluation may have made it perfect"
     )
     class_sum: float = threshold(CLASS_SUM_BOUND, unit="fraction of the gradient", reason=CLASS_SUM_REASON)
     remedy: ClassVar[str] = (
@@ -264,7 +269,7 @@ class PerfectFromStart(HealthRule):
         began = max(began, self._guess(history))
         if not ended > self.left * began:
             return ()
-        return tuple(self._perfect(history, ended / began))
+        return tuple(self._perfect(history, began, ended))
 
     def _guess(self, history: History) -> float:
         """Return the loss of a guess; 0 if unknown. A model that is trained already begins far below it."""
@@ -273,13 +278,17 @@ class PerfectFromStart(HealthRule):
         ]
         return entropies[0] if len(entropies) == 1 and single_loss(history) is not None else 0.0
 
-    def _perfect(self, history: History, left: float) -> Iterator[Finding]:
+    def _perfect(self, history: History, began: float, ended: float) -> Iterator[Finding]:
         for name, better in held_out_metrics(history).items():
             values = history[name].values
             known = better == "higher" and name_words(name) & (FRACTIONS | ACCURACIES)
-            if known and len(values) >= self.count and bool((values == whole(values)).all()):
+            if not known or len(values) < self.count:
+                continue
+            at_first = mean_until(history[tags.TOTAL], float(history[name].steps[0]), width=8)
+            unlearned = began - max(at_first, ended) < self.learned * began
+            if unlearned and bool((values == whole(values)).all()):
                 text = (
                     f"{name} is exactly {number(values[0])} at all {len(values)} evaluations, from the first one on, "
-                    f"while {percent(left, 0)} of the training loss is left: too good to be true."
+                    f"while {percent(ended / began, 0)} of the training loss is left: too good to be true."
                 )
                 yield self.finding(int(history[name].steps[self.count - 1]), text, subject=name)

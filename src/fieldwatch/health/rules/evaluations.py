@@ -8,7 +8,7 @@ import numpy as np
 
 from fieldwatch.base import number, percent
 from fieldwatch.health.finding import Finding, Severity
-from fieldwatch.health.outcomes import has_rewards, head_median, held_out_lag, late
+from fieldwatch.health.outcomes import has_rewards, head_median, held_out_lag, late, yes_no
 from fieldwatch.health.rule import HealthRule
 from fieldwatch.health.rules.poor_results import ends_poorly, is_good
 from fieldwatch.health.thresholds import threshold
@@ -348,6 +348,8 @@ class EvaluationOutput(HealthRule):
         given, asked = (self._late(history, family.tag(item)) for family in (tags.INPUT_STD, tags.EVALUATION_INPUT_STD))
         if not (trained > 0 and given > 0 and 1 / self.inputs <= asked / given <= self.inputs):
             return None
+        if self._has_one_answer(history, item):
+            return None
         shift, moved = (
             self._late(history, family.tag(item))
             for family in (tags.EVALUATION_OUTPUT_SHIFT, tags.EVALUATION_INPUT_SHIFT)
@@ -366,6 +368,17 @@ class EvaluationOutput(HealthRule):
             return None
         severity: Severity = "note" if is_good(history, self.right) else "warning"
         return self.finding(history.step, text, subject=item, severity=severity)
+
+    def _has_one_answer(self, history: History, item: str) -> bool:
+        """Return whether all measured targets of the training are yes, or all are no.
+
+        A loop that calls the module for each answer in turn is measured at its first call only. The outputs for one
+        answer differ by less than those for both, which an evaluation has.
+        """
+        if item not in yes_no(history) or tags.BINARY_SHARE.tag(item) not in history:
+            return False
+        shares = history[tags.BINARY_SHARE.tag(item)].values
+        return bool((shares == 0).all()) or bool((shares == 1).all())
 
     def _late(self, history: History, name: str) -> float:
         """Return the median of the second half of the run; NaN if there are too few recordings."""

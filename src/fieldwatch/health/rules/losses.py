@@ -28,7 +28,7 @@ from fieldwatch.health.window import (
     spans,
     trailing_mean,
 )
-from fieldwatch.record import History, tags
+from fieldwatch.record import History, Series, tags
 
 TOTAL = (tags.TOTAL,)
 RESETS = ("reset",)
@@ -59,7 +59,8 @@ def _reweighted(history: History, before: NDArray[np.float64], after: NDArray[np
 class LossSpike(HealthRule):
     """The total loss briefly rises to many times its moving baseline, then recovers.
 
-    A note if it stays below the first losses of the run, so that less was lost than had been learned.
+    A note if it stays below the first losses of the run, so that less was lost than had been learned, or if a schedule
+    has just raised the learning rate again to where it had been, as warm restarts do.
 
     Attributes:
         metrics: losses to check.
@@ -90,6 +91,9 @@ class LossSpike(HealthRule):
     )
     tail: int = threshold(512, unit="recordings", reason="length of the window that gives the usual deviations")
     head: int = threshold(5, unit="recordings", reason="the first losses; a spike above all of them is a warning")
+    raised: float = threshold(
+        3.0, unit="times the learning rate before", reason="a schedule that begins anew raises it many times"
+    )
     remedy: ClassVar[str] = (
         "Check the sample of that step (SampleSpike names it if samples have names), and clip gradients so that one "
         "batch cannot move the parameters far."
@@ -122,9 +126,25 @@ class LossSpike(HealthRule):
                 )
                 # The highest of them: a fast fall is over within a few recordings.
                 first = float(np.nanmax(values[: self.head])) if span.whole else -np.inf
-                severity: Severity = "warning" if values[at] > first else "note"
+                lasting = values[at] > first and not self._is_after_restart(history, steps[at])
+                severity: Severity = "warning" if lasting else "note"
                 return self.finding(span.step(at), text, subject=span.name, severity=severity)
         return None
+
+    def _is_after_restart(self, history: History, step: float) -> bool:
+        """Return whether the learning rates have risen within the baseline, to no more than what they had been."""
+        names = list(tags.LEARNING_RATE.parts(history.names()).values())
+        return bool(names) and all(self._has_restarted(history[name], step) for name in names)
+
+    def _has_restarted(self, rates: Series, step: float) -> bool:
+        before = rates.values[rates.steps <= step]
+        recent = before[-self.window :]
+        lowest = len(before) - len(recent) + int(np.argmin(recent))
+        earlier = np.concatenate((rates.start.values[rates.start.steps < rates.steps[0]], before[:lowest]))
+        if not len(earlier):
+            return False
+        highest = float(before[lowest:].max())
+        return highest > self.raised * float(before[lowest]) and highest <= float(np.nanmax(earlier))
 
     def _exceeds_tail(self, values: NDArray[np.float64], at: int) -> bool:
         """Return whether a loss is beyond the usual deviations from the baseline; True if these are unknown."""

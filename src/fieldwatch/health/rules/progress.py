@@ -15,6 +15,7 @@ from fieldwatch.health.outcomes import (
     Direction,
     core_words,
     direction_of,
+    fall_from_guess,
     follows_training,
     gain_over,
     gains_over_first,
@@ -170,7 +171,7 @@ class NoProgress(HealthRule):
             judged = rewards
         elif (
             not judged
-            or (fallen is not None and fallen > self.fall)
+            or max(fallen or 0.0, fall_from_guess(history) or 0.0) > self.fall
             or self._learned(history)
             or all(follows_training(name, history) for name in judged)
         ):

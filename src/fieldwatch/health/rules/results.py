@@ -23,6 +23,7 @@ from fieldwatch.health.outcomes import (
     held_out_metrics,
     implied_accuracy_gap,
     is_gain,
+    is_plain_accuracy,
     is_relative_error,
     is_training,
     keeps_weights,
@@ -35,7 +36,7 @@ from fieldwatch.health.outcomes import (
 from fieldwatch.health.rule import HealthRule
 from fieldwatch.health.squares import target_variance
 from fieldwatch.health.thresholds import threshold
-from fieldwatch.health.window import finished, finite_median, is_signed
+from fieldwatch.health.window import finished, finite_median, is_signed, noise
 from fieldwatch.record import History, Series, tags
 
 
@@ -136,7 +137,7 @@ def _natural_baselines(history: History) -> Iterator[tuple[str, tuple[float, Dir
             yield name, (1.0, "lower", "of predicting 0 everywhere")
         elif is_gain(name):
             yield name, (0.0, "higher", "of no gain")
-        elif share is not None and _is_plain_accuracy(name) and float(np.nanmin(values)) >= 0:
+        elif share is not None and is_plain_accuracy(name) and float(np.nanmin(values)) >= 0:
             yield name, (share * whole(values), "higher", source)
 
 
@@ -150,19 +151,12 @@ def _share_by_operations(history: History) -> float | None:
     return 1 / outcomes[0] if single and outcomes[0] > _YES_OR_NO else None
 
 
-def _is_plain_accuracy(name: str) -> bool:
-    words = name_words(name)
-    return bool(words & {"accuracy", "acc"}) and not words & _OTHER_ACCURACY
-
-
 _ROUNDING = 0.01
 """Sum of a cross-entropy's gradient over the classes, as a fraction of its size, up to rounding of half types."""
 _NEAR = 3.0
+_MEAN = 32
+"""Recordings of the loss in a mean."""
 _YES_OR_NO = 2
-_OTHER_ACCURACY = frozenset(
-    ("balanced", "macro", "mean", "worst", "sequence", "exact", "word", "words", "whole", "min")
-)
-"""Words of accuracies that are not compared with the share of a class."""
 _NATURAL_RANGE = 1e12
 """Metrics beyond it have overflown."""
 
@@ -239,6 +233,9 @@ class HeldOutGap(HealthRule):
     )
     noise: float = threshold(
         5.0, unit="times the usual bend of the course", reason="larger than what single evaluations deviate by"
+    )
+    certain: float = threshold(
+        1.0, unit="standard errors", reason="a training loss that has fallen by less may as well stand still"
     )
     trained: float = threshold(
         0.2, unit="fraction of the loss at the best evaluation", reason="what was learned since then is not little"
@@ -438,14 +435,23 @@ class HeldOutGap(HealthRule):
             # An evaluation in between was unusual: at the end, the result is as good as ever.
             if series.values[-1] <= best:
                 continue
-            before = mean_until(loss, float(series.steps[at]))
-            if mean_until(loss, float(series.steps[-1])) < before:
+            if self._kept_falling(loss, float(series.steps[at]), float(series.steps[-1])):
                 text = (
                     f"{name} rose from its best, {number(best)} at step {series.steps[at]:.0f}, to {number(last)}, "
                     "while the "
                     "training loss kept falling: the run is overfitting."
                 )
                 yield self.finding(int(series.steps[-1]), text, subject=name)
+
+    def _kept_falling(self, loss: Series, begin: float, end: float) -> bool:
+        """Return whether the loss of the training fell from one step to another by more than its noise."""
+        fallen = mean_until(loss, begin, _MEAN) - mean_until(loss, end, _MEAN)
+        between = loss.values[(loss.steps > begin) & (loss.steps <= end)]
+        part = loss.values[loss.steps > begin - (end - begin)]
+        # Both means share what is recorded before the one and within reach of the other.
+        apart = min(len(between), _MEAN)
+        error = noise(part) * float(np.sqrt(2 * apart)) / _MEAN
+        return fallen > self.certain * error
 
     def _fallen(self, history: History) -> Iterator[Finding]:
         """Yield held-out scores that fell from their best to below the first one, steadily, while the loss fell."""

@@ -22,7 +22,7 @@ from fieldwatch.health.outcomes import (
     single_loss,
 )
 from fieldwatch.health.rule import HealthRule
-from fieldwatch.health.squares import explained_variance, squares_factor
+from fieldwatch.health.squares import explained_variance, squares_factor, variance_explained_by_loss
 from fieldwatch.health.thresholds import threshold
 from fieldwatch.health.window import finished
 from fieldwatch.record import History, tags
@@ -91,7 +91,9 @@ class LosesToSimpleModel(HealthRule):
                 for name in held_out_metrics(history)
                 if {word for word in name_words(name) if NATURAL.get(word) == 0}
             ]
-            own = max([explained, *held_out])
+            # Four measured batches give less than hundreds of losses.
+            of_losses = variance_explained_by_loss(history, item)
+            own = max(explained, explained if of_losses is None else of_losses, *held_out)
             if value - own > self.margin:
                 text = (
                     f"{what} fitted to some hundred samples of the training explains {percent(value, 0)} of the "

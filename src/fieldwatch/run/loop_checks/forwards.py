@@ -299,7 +299,7 @@ class _Probe(LeftBehind):
     def _note_numbers(self, given: Tensor, rows: Float[Tensor, "rows columns"]) -> None:
         """Note the samples of an input of numbers, and measure its columns and its precision."""
         if self._raw:
-            self._samples.note(given, rows)
+            self._samples.note(given)
         # In a replay in double precision, the copy is of another type.
         if given.dtype is rows.dtype is torch.float32:
             self.trained[tags.INPUT_ROUNDED.tag(self.name)] = _rounded(rows)
@@ -381,7 +381,7 @@ class _Probe(LeftBehind):
                 shift = ((inputs[0].mean(dim=0) - known[0]).abs() / spread).mean()
                 self.evaluated[tags.EVALUATION_INPUT_SHIFT.tag(self.name)] = shift
             first = arguments[0][0]
-            seen = self._samples.share(first, inputs[0]) if first.is_floating_point() else None
+            seen = self._samples.share(first) if first.is_floating_point() else None
             if seen is not None:
                 self.evaluated[tags.EVALUATION_SEEN.tag(self.name)] = seen
             shift = self._seen.shift(arguments[:_MOST_TENSORS])

@@ -11,6 +11,10 @@ from fieldwatch.run.loop_checks.seen_windows import SeenWindows
 
 _LEAST_COLUMNS = 4
 """Number of columns below which equal samples say nothing: coordinates and times come again."""
+_MOST_COLUMNS = 4096
+"""About the number of entries of a sample that make its mark: few of them are the same in many short sequences."""
+_ROWS = 32
+"""About the number of samples of a batch that are marked."""
 _MOST = 2048
 """Number of samples that are remembered."""
 _SAME = 1e-9
@@ -45,40 +49,30 @@ class SeenSamples:
         if "windows" in state:
             self._windows.load_state_dict(state["windows"])
 
-    def note(self, batch: Tensor, rows: Float[Tensor, "rows columns"]) -> None:
-        """Remember the samples of a batch.
-
-        Args:
-            batch: batch of the training.
-            rows: some of its rows and columns.
-        """
+    def note(self, batch: Tensor) -> None:
+        """Remember samples of a batch of the training, which `rows_of` can read."""
         self._windows.note(batch)
-        columns = rows.shape[1]
-        full = self._marks is not None and len(self._marks) >= _MOST
         # Marks need the precision of float64, which MPS has not.
-        if (
-            columns < _LEAST_COLUMNS
-            or full
-            or rows.device.type == "mps"
-            or (self._marks is not None and columns != self._columns)
-        ):
+        if batch.device.type == "mps" or (self._marks is not None and len(self._marks) >= _MOST):
+            return
+        rows = _nearly_whole(batch)
+        columns = rows.shape[1]
+        if columns < _LEAST_COLUMNS or (self._marks is not None and columns != self._columns):
             return
         marks = _marks(rows)
         self._columns = columns
         self._marks = marks if self._marks is None else torch.cat((self._marks.to(marks.device), marks))
 
-    def share(self, batch: Tensor, rows: Float[Tensor, "rows columns"]) -> Float[Tensor, ""] | None:
-        """Return the share of samples that are among the remembered ones; None if there is nothing to compare.
-
-        Args:
-            batch: batch of an evaluation.
-            rows: some of its rows and columns.
-        """
-        shares = [share for share in (self._share(rows), self._windows.share(batch)) if share is not None]
+    def share(self, batch: Tensor) -> Float[Tensor, ""] | None:
+        """Return the share of samples of an evaluation's batch that are known; None if there is nothing to compare."""
+        shares = [share for share in (self._share(batch), self._windows.share(batch)) if share is not None]
         return torch.stack(shares).max() if shares else None
 
-    def _share(self, rows: Float[Tensor, "rows columns"]) -> Float[Tensor, ""] | None:
-        if self._marks is None or len(self._marks) < _LEAST or rows.shape[1] != self._columns:
+    def _share(self, batch: Tensor) -> Float[Tensor, ""] | None:
+        if self._marks is None or len(self._marks) < _LEAST:
+            return None
+        rows = _nearly_whole(batch)
+        if rows.shape[1] != self._columns:
             return None
         marks = _marks(rows).sort().values
         known = self._marks.to(marks.device, non_blocking=True).sort().values
@@ -91,6 +85,13 @@ class SeenSamples:
         edge = again.new_zeros(1)
         alone = ~(torch.cat((edge, again)) | torch.cat((again, edge)))
         return torch.where(alone.float().mean() > _ALONE, (same & alone).float().mean(), 0.0)
+
+
+def _nearly_whole(batch: Tensor) -> Float[Tensor, "rows columns"]:
+    """Return about 32 rows of a batch with all of their columns, or 4,096 of them."""
+    rows = batch.detach()[:: max(len(batch) // _ROWS, 1)]
+    flat = rows.reshape(len(rows), -1)
+    return flat[:, :: max(flat.shape[1] // _MOST_COLUMNS, 1)]
 
 
 def _marks(rows: Float[Tensor, "rows columns"]) -> Float[Tensor, " rows"]:

@@ -219,6 +219,16 @@ def test_an_evaluation_right_after_a_prune_is_excused_and_a_later_one_is_not(mak
     assert [finding.step for finding in rule(make(tests))] == [7500]
 
 
+@pytest.mark.parametrize(("large", "named"), [(343, True), (14, False)])
+def test_a_collapse_names_the_densification_that_removed_large_gaussians(make, large, named):
+    (rule,) = (rule for rule in SPLATS_RULES if isinstance(rule, CollapseOnTestViews))
+    tests = ({"Test/psnr": [18.9, 19.2, 16.1, 17.4]}, {"first": 74, "stride": 75})
+    growth = {"kind": "growth", "step": 159, "before": 1500, "after": 1288, "too_large": large}
+    (found,) = rule(make(tests, events=[growth]))
+    assert ("343 of 1,500" in found.message) == named
+    assert ("--largest-size 0" in found.remedy) == named
+
+
 FIRST = 7000
 """First step of a run that continues a trained model."""
 

@@ -1,7 +1,7 @@
 """Health rules of splats runs: degenerate Gaussians, sudden losses of Gaussians, and a densification cap that binds."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal
 
@@ -401,7 +401,11 @@ def _count(event: Mapping[str, Any], name: str) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class CollapseOnTestViews(quality.Collapse):
-    """Quality on held-out photos suddenly drops far below its best without a recent prune or reset."""
+    """Quality on held-out photos suddenly drops far below its best without a recent prune or reset.
+
+    A densification in between that removed many Gaussians for their size is named: where the initial points are far
+    apart, large Gaussians are the scene itself.
+    """
 
     reported_as: ClassVar[str] = "Collapse"
     metrics: Sequence[str] = ("Test/psnr", "Eval/psnr")
@@ -410,8 +414,36 @@ class CollapseOnTestViews(quality.Collapse):
     within: Literal["phase", "run"] = "run"
     warmup: int = threshold(1, unit="evaluations", reason="each covers all held-out photos, so one sets a valid best")
     patience: int = threshold(1, unit="evaluations", reason="evaluations are rare, and each is a mean over photos")
+    large: float = threshold(
+        0.1,
+        unit="fraction of the Gaussians",
+        reason="a densification removes single ones for their size; 0.23 costs 3 dB",
+        source="measured by benchmarks/verdicts.py",
+    )
+
+    def __call__(self, history: History) -> tuple[Finding, ...]:
+        """Return where quality had been too low for too long, with the densification that removed large Gaussians."""
+        return tuple(self._explained(history, found) for found in super().__call__(history))
+
+    def _explained(self, history: History, found: Finding) -> Finding:
+        series = history[found.subject]
+        earlier = series.steps < found.step
+        best = float(series.steps[earlier][np.nanargmax(series.values[earlier])])
+        for event in history.events("growth"):
+            removed = int(event.get("too_large", 0))
+            if best <= event["step"] <= found.step and removed > self.large * event["before"]:
+                text = (
+                    f"{found.message} The densification of step {event['step']} had removed {removed:,} of "
+                    f"{event['before']:,} Gaussians for their size."
+                )
+                return replace(found, message=text, remedy=_LARGE)
+        return found
 
 
+_LARGE = (
+    "Keep large Gaussians (--largest-size 0, or above the distance of the initial points), or start with more points: "
+    "where these are few, large Gaussians are the scene, and not what veils it."
+)
 _PHOTO = (
     "Look at the named photos beside their neighbors: a wrong pose, blur or something that moved are reasons to remove "
     "them from the scene, another exposure to train with --exposure True; `fieldwatch doctor --data` compares poses "
