@@ -14,8 +14,8 @@ from fieldwatch.recon.mesh.triangles import Triangles
 
 _POINTS = 1 << 14  # points per batch, which keeps their pairs with boxes within about 100 MB
 _PAIRS = 1 << 17  # pairs of points and triangles per batch
-# Landmarks per leaf of the search tree. From inside of a box, which is what a training that has lost its surface leaves,
-# most leaves are nearly equally far, and scipy's 10 take seven times as long; near a surface, both take the same.
+# Landmarks per leaf of the search tree. From inside of a box, as a training that has lost its surface leaves one, most
+# leaves are nearly equally far, and scipy's 10 take seven times as long. Near a surface, both take the same.
 _LEAF = 128
 
 
