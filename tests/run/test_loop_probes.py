@@ -130,6 +130,34 @@ def test_samples_of_the_training_are_known_in_evaluations(tmp_path, rows, share)
     assert history["Forward/model_evaluation_seen"].values[-1] == pytest.approx(share, abs=0.05)
 
 
+def test_a_sparse_graph_before_the_features_of_its_nodes_is_not_read(tmp_path):
+    graph = torch.eye(len(INPUTS)).to_sparse()
+
+    class OfNodes(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(6, 1)
+
+        def forward(self, edges, nodes):
+            return torch.sparse.mm(edges, self.linear(nodes))
+
+    model = OfNodes()
+    sgd = torch.optim.SGD(model.parameters(), lr=1e-2)
+    with Run(tmp_path, saving=Saving(every=None), outputs=Outputs(sinks=(), detail_every=16)) as run:
+        run.track(model=model, sgd=sgd)
+        for step in run.steps(24):
+            terms = Terms(fit=(1.0, (model(graph, INPUTS) - TARGETS).square().mean()))
+            sgd.zero_grad()
+            terms.total.backward()
+            step.observe(terms)
+            step.update(sgd)
+            if step.every(8):
+                with run.evaluation("nodes"), torch.no_grad():
+                    step.record({"val/error": (model(graph, OTHERS) - TARGETS).square().mean()})
+    assert "Forward/model_evaluation_input_std" in read_history(tmp_path)
+    assert "Forward/model_evaluation_seen" not in read_history(tmp_path)
+
+
 @pytest.mark.parametrize(("known", "share"), [(True, 1.0), (False, 0.0)])
 def test_short_sequences_that_agree_in_some_columns_are_not_the_same(known, share):
     """Most of a padded table is 0: of one column in four, many sequences have the same."""

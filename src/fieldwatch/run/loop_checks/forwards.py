@@ -277,7 +277,8 @@ class _Probe(LeftBehind):
             self._note_columns(inputs[0])
             self._seen.note(arguments[:_MOST_TENSORS])
             self._order.note(arguments[:_MOST_TENSORS])
-            if given.is_floating_point():
+            # The rows are those of another argument if the first one cannot be read.
+            if given.is_floating_point() and arguments[0][1] is not None:
                 self._note_numbers(given, inputs[0])
             if made is not None:
                 self.trained[tags.OUTPUT_STD.tag(self.name)] = made.std(correction=0)
@@ -380,8 +381,8 @@ class _Probe(LeftBehind):
                 spread = known[1].maximum(known[1].mean()).clamp_min(1e-12)
                 shift = ((inputs[0].mean(dim=0) - known[0]).abs() / spread).mean()
                 self.evaluated[tags.EVALUATION_INPUT_SHIFT.tag(self.name)] = shift
-            first = arguments[0][0]
-            seen = self._samples.share(first) if first.is_floating_point() else None
+            first, read = arguments[0]
+            seen = self._samples.share(first) if first.is_floating_point() and read is not None else None
             if seen is not None:
                 self.evaluated[tags.EVALUATION_SEEN.tag(self.name)] = seen
             shift = self._seen.shift(arguments[:_MOST_TENSORS])
