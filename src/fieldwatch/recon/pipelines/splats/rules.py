@@ -105,8 +105,8 @@ class DegenerateGaussians(HealthRule):
     )
     remedy: ClassVar[str] = (
         "Transparent or never visible: prune them (--prune-on-load when starting from a checkpoint). Giant: check "
-        "cameras and background, and that densification prunes by size (--largest-size). Needles: add a surface term "
-        "(-r planar) or --flatness-weight, which give them a second axis."
+        "cameras and background; start with more points, or, where there are many, prune by size (--largest-size). "
+        "Needles: add a surface term (-r planar) or --flatness-weight, which give them a second axis."
     )
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
