@@ -358,8 +358,8 @@ def _unlike(usual: float, count: int) -> Iterator[DataFinding]:
                 "something covers or moves in the photos, or they are not those of the model."
             ),
             remedy="Use the photos with which the model was made: files that were renamed or sorted anew stand at the "
-            "poses of others. If they are the right ones, mask what moves or occludes the scene (people, cars; a masks "
-            "folder), or exclude such photos.",
+            "poses of others. Mask what moves or occludes the scene in the right ones (people, cars; a masks folder), "
+            "or exclude such photos.",
         )
 
 
