@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
 _ROWS = 32
@@ -30,9 +30,14 @@ def rows_of(value: Tensor) -> Float[Tensor, "rows columns"] | None:
         return None
     if value.is_cuda and torch.cuda.is_current_stream_capturing():
         return None
-    rows = value.detach()[:: max(len(value) // _ROWS, 1)]
+    rows = some_rows(value)
     flat = rows.reshape(len(rows), -1)
     return flat[:, :: max(flat.shape[1] // _COLUMNS, 1)].float()
+
+
+def some_rows(value: Tensor) -> Shaped[Tensor, "rows *rest"]:
+    """Return about 32 rows of a batch that can be read, spread over all of it, without a gradient."""
+    return value.detach()[:: max(len(value) // _ROWS, 1)]
 
 
 def sampled(values: Iterable[Tensor]) -> list[SampledInput]:

@@ -7,18 +7,16 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from fieldwatch.run.loop_checks.input_samples import some_rows
+from fieldwatch.run.loop_checks.marks import are_equal, are_known, marks_of
 from fieldwatch.run.loop_checks.seen_windows import SeenWindows
 
 _LEAST_COLUMNS = 4
 """Number of columns below which equal samples say nothing: coordinates and times come again."""
 _MOST_COLUMNS = 4096
 """About the number of entries of a sample that make its mark: few of them are the same in many short sequences."""
-_ROWS = 32
-"""About the number of samples of a batch that are marked."""
 _MOST = 2048
 """Number of samples that are remembered."""
-_SAME = 1e-9
-"""Relative difference of the marks of equal samples."""
 _ALONE = 0.5
 """Share of the samples of an evaluation that have to differ from all its others."""
 _LEAST = 64
@@ -28,8 +26,7 @@ _LEAST = 64
 class SeenSamples:
     """Remembers a mark of each sample of the measured training batches, and compares those of evaluations.
 
-    A mark is the product of a row with fixed weights, so that rows with equal entries have equal marks, and others have
-    others. Everything stays on the device.
+    Everything stays on the device.
     """
 
     def __init__(self) -> None:
@@ -59,7 +56,7 @@ class SeenSamples:
         columns = rows.shape[1]
         if columns < _LEAST_COLUMNS or (self._marks is not None and columns != self._columns):
             return
-        marks = _marks(rows)
+        marks = marks_of(rows)
         self._columns = columns
         self._marks = marks if self._marks is None else torch.cat((self._marks.to(marks.device), marks))
 
@@ -74,14 +71,10 @@ class SeenSamples:
         rows = _nearly_whole(batch)
         if rows.shape[1] != self._columns:
             return None
-        marks = _marks(rows).sort().values
-        known = self._marks.to(marks.device, non_blocking=True).sort().values
-        above = torch.searchsorted(known, marks).clamp(max=len(known) - 1)
-        below = (above - 1).clamp(min=0)
-        apart = torch.minimum((known[above] - marks).abs(), (known[below] - marks).abs())
-        same = apart <= _SAME * marks.abs()
+        marks = marks_of(rows).sort().values
+        same = are_known(marks, self._marks)
         # Rows that come again and again in one evaluation, such as padding and single tokens, say nothing.
-        again = marks[1:] - marks[:-1] <= _SAME * marks[1:].abs()
+        again = are_equal(marks[:-1], marks[1:])
         edge = again.new_zeros(1)
         alone = ~(torch.cat((edge, again)) | torch.cat((again, edge)))
         return torch.where(alone.float().mean() > _ALONE, (same & alone).float().mean(), 0.0)
@@ -89,12 +82,6 @@ class SeenSamples:
 
 def _nearly_whole(batch: Tensor) -> Float[Tensor, "rows columns"]:
     """Return about 32 rows of a batch with all of their columns, or 4,096 of them."""
-    rows = batch.detach()[:: max(len(batch) // _ROWS, 1)]
+    rows = some_rows(batch)
     flat = rows.reshape(len(rows), -1)
     return flat[:, :: max(flat.shape[1] // _MOST_COLUMNS, 1)]
-
-
-def _marks(rows: Float[Tensor, "rows columns"]) -> Float[Tensor, " rows"]:
-    """Return a number for each row that is the same for equal rows only."""
-    weights = torch.arange(1, rows.shape[1] + 1, device=rows.device, dtype=torch.float64).square().sin()
-    return rows.double() @ weights

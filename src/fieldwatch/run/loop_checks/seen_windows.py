@@ -7,10 +7,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from fieldwatch.run.loop_checks.input_samples import some_rows
+from fieldwatch.run.loop_checks.marks import are_known, marks_of
+
 _VALUES = 6
 """Number of values in a row that identify a place of a series."""
-_ROWS = 32
-"""About the number of windows of a batch that are read."""
 _MOST = 1024
 """Number of windows of the training that are remembered."""
 _LEAST = 256
@@ -19,8 +20,6 @@ _LEAST = 256
 A quarter of the most, so that the share rises to four times of its first value at most while marks are added."""
 _SHIFTS = (1, 2, 4, 5, 8, 10, 16, 20, 25, 32, 50, 64, 100, 128)
 """Distances, in steps of time, between windows that overlap; a quarter and a half of a window besides."""
-_SAME = 1e-9
-"""Relative difference of the marks of equal values."""
 _USABLE = 0.5
 """Share of the windows of an evaluation that have to have different values in their middle."""
 
@@ -28,9 +27,9 @@ _USABLE = 0.5
 class SeenWindows:
     """Remembers marks of places in the windows of the training, and looks for the middles of others among them.
 
-    A mark is the product of six consecutive values with fixed weights. Of a window of the training, the places around
-    its middle are marked, without the middle itself: values that stand at the same place in many samples, such as the
-    features of one person, are no sign of overlapping windows. Everything stays on the device.
+    A mark stands for six consecutive values. Of a window of the training, the places around its middle are marked,
+    without the middle itself: values that stand at the same place in many samples, such as the features of one person,
+    are no sign of overlapping windows. Everything stays on the device.
     """
 
     def __init__(self) -> None:
@@ -73,7 +72,7 @@ class SeenWindows:
         starts = [start for start in starts if 0 <= start <= rows.shape[1] - _VALUES]
         if not starts:
             return
-        marks = _marks(torch.stack([rows[:, start : start + _VALUES] for start in starts], dim=1)).reshape(-1)
+        marks = marks_of(torch.stack([rows[:, start : start + _VALUES] for start in starts], dim=1)).reshape(-1)
         self._shape = shape
         self._windows += len(rows)
         self._marks = marks if self._marks is None else torch.cat((self._marks.to(marks.device), marks))
@@ -94,12 +93,7 @@ class SeenWindows:
         values = rows[:, start : start + _VALUES]
         # Constant stretches, padding and codes of zeros and ones are alike everywhere.
         usable = (values.sort(dim=1).values.diff(dim=1) > 0).all(dim=1) & (values != values.round()).any(dim=1)
-        marks = _marks(values)
-        known = self._marks.to(marks.device, non_blocking=True).sort().values
-        above = torch.searchsorted(known, marks).clamp(max=len(known) - 1)
-        below = (above - 1).clamp(min=0)
-        apart = torch.minimum((known[above] - marks).abs(), (known[below] - marks).abs())
-        seen = (apart <= _SAME * marks.abs()) & usable
+        seen = are_known(marks_of(values), self._marks) & usable
         return torch.where(usable.float().mean() > _USABLE, seen.float().mean(), 0.0)
 
 
@@ -108,7 +102,7 @@ def _series(batch: Tensor) -> tuple[Float[Tensor, "rows values"], int] | None:
     # Marks need the precision of float64, which MPS has not.
     if batch.dim() not in (2, 3) or not batch.is_floating_point() or batch.device.type == "mps":
         return None
-    rows = batch.detach()[:: max(len(batch) // _ROWS, 1)]
+    rows = some_rows(batch)
     unit = 1
     if rows.dim() == 3 and rows.shape[1] < rows.shape[2]:
         # Channels come first: one of them is enough.
@@ -122,9 +116,3 @@ def _series(batch: Tensor) -> tuple[Float[Tensor, "rows values"], int] | None:
 def _middle(values: int, unit: int) -> int:
     """Return the position of the middle of a window of this number of values, at the beginning of a step of time."""
     return min(values // 2, values - _VALUES) // unit * unit
-
-
-def _marks(values: Float[Tensor, "*rows values"]) -> Float[Tensor, "*rows"]:
-    """Return a number for each six values that is the same for equal ones only."""
-    weights = torch.arange(1, _VALUES + 1, device=values.device, dtype=torch.float64).square().sin()
-    return values.double() @ weights

@@ -115,8 +115,7 @@ def _judge(
     error: Float[Tensor, "samples outputs"],
 ) -> dict[str, Tensor]:
     """Return the scores of both models on the samples of every other place, fitted on the others."""
-    std, mean = torch.std_mean(inputs, dim=0, correction=0)
-    scaled = (inputs - mean) / std.clamp_min(1e-12)
+    scaled = _standardized(inputs)
     known = scaled[0::2]
     asked = scaled[1::2]
     # By products of the samples, equal ones would not have a distance of 0.
@@ -156,7 +155,7 @@ def _given(inputs: Float[Tensor, "samples columns"], targets: Float[Tensor, "sam
 def _standardized(values: Float[Tensor, "samples columns"]) -> Float[Tensor, "samples columns"]:
     """Return values with mean 0 and deviation 1 in each column; a constant column is 0."""
     deviation, mean = torch.std_mean(values, dim=0, correction=0)
-    return (values - mean) / deviation.clamp_min(1e-30)
+    return (values - mean) / deviation.clamp_min(1e-12)
 
 
 def _linear(
