@@ -1,4 +1,4 @@
-"""Strangers' loops on deciding and listening: a canoe that is steered down a river, and buoys that are told apart."""
+"""Loops of strangers: one learns to steer a canoe down a river, the other tells buoys apart by their sound."""
 
 import math
 from collections.abc import Iterator
